@@ -23,9 +23,9 @@ import (
 
 	"github.com/godwit/godwit/internal/access"
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/attachment"
 	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/cluster"
-	"github.com/godwit/godwit/internal/connection"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
@@ -117,7 +117,7 @@ type Agent struct {
 	routed   []engine.Engine    // those among them whose containers' connections are adopted
 	byShim   []byShim           // those whose containers arrive by godwit-runc
 	opened   time.Time          // this agent
-	watched  connection.Watched // the engine that tells of its containers
+	watched  attachment.Watched // the engine that tells of its containers
 	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
 	spool    *image.Spool // layers on their way to engines that keep images themselves
@@ -146,10 +146,10 @@ type Agent struct {
 	doubles      *location.Doubles
 	restarts     *restarts
 	leases       *lease.Leases
-	adopter      *connection.Adopter
-	bridges      *connection.Bridges
-	connections  *connection.Connections
-	keeper       *connection.Keeper
+	adopter      *attachment.Adopter
+	bridges      *attachment.Bridges
+	attachments  *attachment.Attachments
+	keeper       *attachment.Keeper
 	lists        *inventory.Lists
 	looks        inventory.Looks
 	calls        *access.Record // of users and other nodes
@@ -273,11 +273,11 @@ func (a *Agent) open() error {
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
 	a.peers.Attach(told{a.locations, a.doubles}, greeted{a}, greeted{a})
 	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
-	openConnections(a, unopened)
+	openAttachments(a, unopened)
 	a.setPeers()
 	a.leases.TakeBack(a.ctx, a.embedded)
 	a.moves = newMoves(a) // reconcile has ends of containers waited for, which asks whether they move
-	if err := a.connections.Reconcile(a.ctx); err != nil {
+	if err := a.attachments.Reconcile(a.ctx); err != nil {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
@@ -296,7 +296,7 @@ func (a *Agent) open() error {
 // byShim is an engine that may have routed networks; files of moves that have not come to anything, which it
 // removes by itself; and images of these, which it asks for.
 type byShim interface {
-	connection.Networked
+	attachment.Networked
 	Sweep() error
 	SweepImages(ctx context.Context, before time.Time) error
 }
@@ -311,7 +311,7 @@ func (a *Agent) followUp(ctx context.Context) {
 			}
 		})()
 	}
-	go a.guarded(func() { a.connections.ReconcileOthers(ctx) })()
+	go a.guarded(func() { a.attachments.ReconcileOthers(ctx) })()
 }
 
 // openOCI makes the engines whose containers arrive by godwit-runc, whether they are there

@@ -60,7 +60,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 }
 
 func (a *Agent) create(ctx context.Context, definition engine.Definition) error {
-	netns, err := a.connections.Attach(ctx, definition)
+	netns, err := a.attachments.Attach(ctx, definition)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,8 @@ package agent
 import (
 	"path/filepath"
 
+	"github.com/godwit/godwit/internal/attachment"
 	"github.com/godwit/godwit/internal/cluster"
-	"github.com/godwit/godwit/internal/connection"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/lease"
@@ -42,15 +42,15 @@ func newDoubles(a *Agent) *location.Doubles {
 	})
 }
 
-// openConnections makes what looks after the connections of containers. unopened is why there may be more
+// openAttachments makes what looks after the network attachments of containers. unopened is why there may be more
 // engines whose containers have addresses of the pool.
-func openConnections(a *Agent, unopened error) {
-	a.adopter = connection.NewAdopter(a.ctx, connection.AdopterConfig{
+func openAttachments(a *Agent, unopened error) {
+	a.adopter = attachment.NewAdopter(a.ctx, attachment.AdopterConfig{
 		Path: filepath.Join(a.config.StateDir, "adoptions.json"), Engines: a.engines, Routed: a.routed,
 		Network: a.network, Leases: a.leases, Locations: a.locations, Moves: known{a},
 		Removed: a.tellRemoved, Log: a.log,
 	})
-	a.bridges = connection.NewBridges(connection.BridgesConfig{
+	a.bridges = attachment.NewBridges(attachment.BridgesConfig{
 		Engines: a.engines, Looks: &a.looks, Network: a.network, Ports: a.network, Moves: known{a},
 		Member: func(number int) bool {
 			_, is := a.peers.ByNumber(number)
@@ -58,18 +58,18 @@ func openConnections(a *Agent, unopened error) {
 		},
 		Removed: a.tellRemoved, Log: a.log,
 	})
-	a.connections = connection.New(connection.Config{
+	a.attachments = attachment.New(attachment.Config{
 		Engines: a.engines, Own: a.embedded, Addressed: a.lists.Addressed, Unopened: unopened,
 		Network: a.network, Routes: a.network, Adopter: a.adopter,
 		Runs: a.giveRoom, Log: a.log,
 	})
-	var networked []connection.Networked
+	var networked []attachment.Networked
 	for _, one := range a.byShim {
 		networked = append(networked, one)
 	}
-	a.keeper = connection.NewKeeper(connection.KeeperConfig{
+	a.keeper = attachment.NewKeeper(attachment.KeeperConfig{
 		Adopter: a.adopter, Bridges: a.bridges,
-		Routed: connection.NewRouted(networked, a.network.SetRoutedNetworks, &a.looks, a.log),
+		Routed: attachment.NewRouted(networked, a.network.SetRoutedNetworks, &a.looks, a.log),
 		Looks:  &a.looks, Network: a.network, Watched: a.watched, Lists: a.lists, Log: a.log,
 	})
 }

@@ -380,7 +380,7 @@ func (a *Agent) startAgain(
 		if err := a.moves.checkVolumes(d); err != nil {
 			return err
 		}
-		if _, err := a.connections.Attach(ctx, d); err != nil {
+		if _, err := a.attachments.Attach(ctx, d); err != nil {
 			return err
 		}
 		return a.network.Route(d.Network.Address, network.Local(d.ID))

@@ -231,7 +231,7 @@ func (s *source) renewNetwork(ctx context.Context) error {
 	if err := s.agent.network.Detach(s.definition.ID); err != nil {
 		return err
 	}
-	if _, err := s.agent.connections.Attach(ctx, s.definition); err != nil {
+	if _, err := s.agent.attachments.Attach(ctx, s.definition); err != nil {
 		return err
 	}
 	return s.hold.StartRequests(network.Local(s.definition.ID))

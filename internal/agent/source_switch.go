@@ -176,7 +176,7 @@ func (s *source) releaseHere(ctx context.Context) error {
 // route to set.
 func (s *source) release(ctx context.Context, to network.Destination) error {
 	if s.hold == nil && to == network.Local(s.definition.ID) {
-		return s.agent.connections.RouteHere(ctx, s.definition)
+		return s.agent.attachments.RouteHere(ctx, s.definition)
 	}
 	if s.hold == nil {
 		return s.agent.network.Route(s.definition.Network.Address, to)

@@ -178,7 +178,7 @@ func (t *target) arrive(ctx context.Context, expect expectation) error {
 	if err := t.awaitImage(ctx); err != nil {
 		return err
 	}
-	netns, err := t.agent.connections.Attach(ctx, t.definition)
+	netns, err := t.agent.attachments.Attach(ctx, t.definition)
 	if err != nil {
 		return err
 	}

@@ -165,7 +165,7 @@ func (t *target) dropHold() {
 func (t *target) letIn(ctx context.Context) error {
 	hold, _ := t.takeHold()
 	if hold == nil {
-		return t.agent.connections.RouteHere(ctx, t.definition)
+		return t.agent.attachments.RouteHere(ctx, t.definition)
 	}
 	if err := hold.Release(ctx, network.Local(t.definition.ID), 0); err != nil {
 		return err

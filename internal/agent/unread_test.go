@@ -52,7 +52,7 @@ func newTestAgent(t *testing.T) *Agent {
 	}
 	a.spare = durable.NewSpare(a.config.StateDir)
 	a.moves, a.lists, a.leases = newMoves(a), newLists(a), newLeases(a)
-	openConnections(a, nil)
+	openAttachments(a, nil)
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	return a
 }

@@ -16,7 +16,7 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api audit cluster connection criu durable engine engine/checkpoint " +
+	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
 		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
@@ -46,7 +46,7 @@ var mayImport = map[string]string{
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
 	// connection: makes networks what engines have made of containers; knows no other node.
-	"internal/connection": "durable engine engine/checkpoint guard inventory kernel network patience",
+	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
 	"internal/criu":       "criu/vet kernel",
 	"internal/criu/vet":   "",
 	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.

@@ -1,7 +1,9 @@
-// Package inventory looks at what the engines of this node have, and lets no engine that hangs hold up who
-// asks. Lists have the containers as the engines have listed them, one look for all who ask within an
-// interval. Looks runs whatever else may have to wait for an engine, one look of a name at a time.
+// Package inventory lists the containers of this node's engines, so that an engine that hangs delays only
+// requests that need that engine.
 //
-// A list may be old: it is for what nodes tell each other again and again. Whoever decides about a container
-// asks its engine. The package knows no other node, no network and no migration.
+// Lists caches each engine's list: everyone who asks within an interval shares one request. Looks runs other
+// work that may block on an engine: at most one run per name at a time, and callers wait only briefly.
+//
+// A list may be out of date. That is good enough for what nodes tell each other; code that decides about one
+// container must ask the engine. The package knows no other node, no network and no migration.
 package inventory

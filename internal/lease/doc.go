@@ -1,7 +1,9 @@
-// Package lease knows to which node an address of the pool belongs, and returns an address to that node when
-// its container is gone.
+// Package lease returns addresses of the pool to the nodes that own them (network/lease.go hands addresses
+// out).
 //
-// The node that an address belongs to may be down when the container goes, and this agent may end before a
-// container is made for which it has taken an address. So both are noted in a file first. Who has a container
-// is not for this package: the node that is told judges whether it believes the one that tells.
+// When a container is gone, its address goes back to its home node. That node may be down, and this agent may
+// end between taking an address and making the container, so each pending return is first written to a file
+// (notes.go), and retried until the home node has answered.
+//
+// The package does not decide who has a container: the home node checks that before it accepts a return.
 package lease

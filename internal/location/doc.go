@@ -1,9 +1,11 @@
-// Package location knows which node has which container. Locations are those of containers away from their
-// home, as nodes tell of their guests, and make the routes to them. Doubles raise an alarm when two nodes say
-// that they run the same container. Members asks the other nodes for a container before it is started.
+// Package location tracks which node has which container.
 //
-// What nodes know of each other is a few seconds old. Where a migration is in charge of a container, only the
-// migration says where it is; this package asks Moves, and knows nothing else of migrations.
+// Locations records containers that run away from their home node, and sets routes to them. Doubles raises an
+// alarm if two nodes say that they run the same container. Members asks the other nodes before a container is
+// started here, so that the container never runs twice.
+//
+// What nodes tell each other is a few seconds old. While a migration is moving a container, only the
+// migration says where the container is, so this package asks Moves.
 package location
 
 // Moves is what migrations on this node know of its containers.

@@ -1,7 +1,5 @@
-// Package progress keeps what is worth telling about one migration while it goes on: how far it is, and the
-// facts of its report.
+// Package progress records how far one migration is, and the facts of its report.
 //
-// Whoever does a part of a migration tells the Tracker what it has done and decided; the Tracker decides
-// nothing. The package knows no connection, no engine and no other node: counters of connections come as
-// numbers, by what they were.
+// The code that does a part of a migration tells the Tracker what it has done and decided; the Tracker
+// decides nothing. Of connections the package sees only byte counters; it knows no engine and no other node.
 package progress

@@ -1,11 +1,11 @@
-// Package rounds sends a container's memory in rounds while the container runs, decides after each round what
-// comes next, and sends what is left in the freeze.
+// Package rounds runs the rounds of a pre-copy: it sends a container's memory in rounds while the container
+// runs, decides after each round what comes next, and sends the rest in the freeze.
 //
-// After a round it asks memory.Decide: another round, the switchover, or something else because the rounds do
-// not converge: slow the container down (throttle.go), have the rest follow after the handover, or give up.
-// Split bounds for how long both nodes may be needed if memory follows; Turn lets a user, or the clock, end
-// the rounds for that; Auto is what a mode goes by that was chosen for the user.
+// After a round memory.Decide chooses: another round, the switchover, or, if the rounds do not converge, to
+// throttle the container (throttle.go), to switch to post-copy, or to give up. Turn ends the rounds early, at
+// a user's request or at a deadline. Split limits for how long both nodes may be needed after the handover.
+// Auto holds the user's demands and the forecast in mode auto.
 //
-// The pages travel by a precopy.Sender. The package knows no engine and no step of a migration; what it needs
-// of them is in ports.go.
+// A precopy.Sender carries the pages. The package knows no engine and no step of a migration; ports.go lists
+// what it needs of them.
 package rounds

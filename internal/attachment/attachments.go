@@ -1,4 +1,4 @@
-package connection
+package attachment
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// Config of Connections.
+// Config of Attachments.
 type Config struct {
 	Engines *engine.Set
 	Own     engine.Engine // the node's own
@@ -41,16 +41,16 @@ type Routes interface {
 	IsBridged(container string, address netip.Addr) bool
 }
 
-// Connections makes what connects the containers of this node.
-type Connections struct{ config Config }
+// Attachments makes what connects the containers of this node.
+type Attachments struct{ config Config }
 
 // New does nothing yet.
-func New(config Config) *Connections { return &Connections{config} }
+func New(config Config) *Attachments { return &Attachments{config} }
 
 // Reconcile makes the network what the containers of this node need, and removes what an earlier agent left
 // of others. What migrations need they set themselves when they are recovered, for which they wait: so only
 // those engines are asked here whose containers have addresses of the pool.
-func (c *Connections) Reconcile(ctx context.Context) error {
+func (c *Attachments) Reconcile(ctx context.Context) error {
 	if _, err := c.config.Own.List(ctx); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (c *Connections) Reconcile(ctx context.Context) error {
 
 // ReconcileOthers is Reconcile for the containers of the other engines, which have made their networks
 // themselves.
-func (c *Connections) ReconcileOthers(ctx context.Context) {
+func (c *Attachments) ReconcileOthers(ctx context.Context) {
 	containers, err := c.config.Engines.ListAnswered(ctx)
 	if err != nil && ctx.Err() == nil {
 		c.config.Log.Warn("list of containers", "error", err)
@@ -80,7 +80,7 @@ func (c *Connections) ReconcileOthers(ctx context.Context) {
 
 // sweep removes what an earlier agent left of containers that are not here. If not all are
 // known nothing is removed: one whose engine does not answer may run.
-func (c *Connections) sweep(containers []engine.Container, unknown error) error {
+func (c *Attachments) sweep(containers []engine.Container, unknown error) error {
 	if unknown != nil {
 		c.config.Log.Error("cannot remove what an earlier agent left of the network: not all containers are "+
 			"known; restart the agent to try again", "error", unknown)
@@ -99,7 +99,7 @@ func (c *Connections) sweep(containers []engine.Container, unknown error) error 
 
 // reconcileOne reattaches a container. One for which that fails must not keep the others, and the
 // agent, from working.
-func (c *Connections) reconcileOne(ctx context.Context, container engine.Container) {
+func (c *Attachments) reconcileOne(ctx context.Context, container engine.Container) {
 	name := container.Definition.Name
 	switch container.State {
 	case engine.Damaged:
@@ -125,7 +125,7 @@ func (c *Connections) reconcileOne(ctx context.Context, container engine.Contain
 }
 
 // awayAddresses are those of this node's containers that run elsewhere: the routes to them stay.
-func (c *Connections) awayAddresses(here []engine.Container) []netip.Addr {
+func (c *Attachments) awayAddresses(here []engine.Container) []netip.Addr {
 	present := map[string]bool{}
 	for _, container := range here {
 		present[container.Definition.ID] = container.Definition.Network.Address.IsValid()
@@ -144,7 +144,7 @@ const routePatience = 3 * time.Second
 
 // RouteHere redirects the address of a container of this node to it. One that does not run, because the
 // node was restarted or it ended, needs no way to it. One whose engine hangs may run.
-func (c *Connections) RouteHere(ctx context.Context, definition engine.Definition) error {
+func (c *Attachments) RouteHere(ctx context.Context, definition engine.Definition) error {
 	if definition.Network.OnBridge() &&
 		!c.config.Routes.IsBridged(definition.ID, definition.Network.Address) {
 		return nil // nothing was changed
@@ -165,7 +165,7 @@ func (c *Connections) RouteHere(ctx context.Context, definition engine.Definitio
 }
 
 // reattach makes sure that a running container has its route. What is there already stays as it is.
-func (c *Connections) reattach(ctx context.Context, definition engine.Definition) error {
+func (c *Attachments) reattach(ctx context.Context, definition engine.Definition) error {
 	if _, err := c.Attach(ctx, definition); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (c *Connections) reattach(ctx context.Context, definition engine.Definition
 }
 
 // Attach makes a container's network namespace. It is not routed yet.
-func (c *Connections) Attach(ctx context.Context, definition engine.Definition) (netns string, err error) {
+func (c *Attachments) Attach(ctx context.Context, definition engine.Definition) (netns string, err error) {
 	if !definition.Network.Pooled() {
 		return "", nil // the engine makes its own
 	}

@@ -1,4 +1,4 @@
-package connection
+package attachment
 
 import (
 	"context"
@@ -45,7 +45,7 @@ type Lists interface {
 	Changed(of engine.Engine)
 }
 
-// Keeper looks after the connections of this node's containers.
+// Keeper looks after the attachments of this node's containers.
 type Keeper struct {
 	config KeeperConfig
 	soon   chan struct{} // something has moved: its end here is to be seen at once, too
@@ -61,7 +61,7 @@ func NewKeeper(config KeeperConfig) *Keeper {
 // telling the agent.
 const adoptEvery = 3 * time.Second
 
-// Run looks after all connections until ctx ends. Whatever asks an engine is a look of its own.
+// Run looks after all attachments until ctx ends. Whatever asks an engine is a look of its own.
 func (k *Keeper) Run(ctx context.Context) {
 	// by id, so that a lasting error is told once
 	told, toldOfRouted := inventory.Told{}, inventory.Told{}

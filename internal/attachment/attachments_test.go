@@ -1,4 +1,4 @@
-package connection
+package attachment
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-func newConnections(n *node, unopened error) (c *Connections, runs chan string) {
+func newAttachments(n *node, unopened error) (c *Attachments, runs chan string) {
 	runs = make(chan string, 10)
 	return New(Config{
 		Engines: n.engines, Own: n.own, Unopened: unopened, Network: n.network, Routes: n.network,
@@ -45,7 +45,7 @@ func TestReconcile(t *testing.T) {
 		{Container: idOf("a"), Address: netip.MustParseAddr("10.88.1.2")},
 		{Container: idOf("x"), Address: netip.MustParseAddr("10.88.1.9")},
 	}
-	c, runs := newConnections(n, nil)
+	c, runs := newAttachments(n, nil)
 	if err := c.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestUnknownIsNotRemoved: as long as an engine does not answer, nobody removes the connections of its
+// TestUnknownIsNotRemoved: as long as an engine does not answer, nobody removes the attachments of its
 // containers.
 func TestUnknownIsNotRemoved(t *testing.T) {
 	for what, c := range map[string]struct{ down, unopened error }{
@@ -69,8 +69,8 @@ func TestUnknownIsNotRemoved(t *testing.T) {
 	} {
 		n := newNode(t)
 		n.own.has, n.other.down = []engine.Container{ours("a", engine.Running)}, c.down
-		connections, _ := newConnections(n, c.unopened)
-		if err := connections.Reconcile(t.Context()); err != nil {
+		attachments, _ := newAttachments(n, c.unopened)
+		if err := attachments.Reconcile(t.Context()); err != nil {
 			t.Errorf("%s: %v: the agent would not start", what, err)
 		}
 		expect(t, what, n.network.called(), "attach a 10.88.1.2", "route 10.88.1.2 to a")
@@ -87,7 +87,7 @@ func TestReconcileOthers(t *testing.T) {
 		onBridge("b", engine.Running, "172.30.0.2"), pooled("o", engine.Running, os.Getpid()), host,
 	}
 	n.network.fails = errDown
-	c, runs := newConnections(n, nil)
+	c, runs := newAttachments(n, nil)
 	c.ReconcileOthers(t.Context())
 	for range 2 {
 		if id := <-runs; id != idOf("b") && id != idOf("h") {
@@ -97,8 +97,8 @@ func TestReconcileOthers(t *testing.T) {
 	n.network.called()
 	n.other.has = nil
 	n.own.has = []engine.Container{ours("a", engine.Running)}
-	connections, runs := newConnections(n, errDown)
-	if err := connections.Reconcile(t.Context()); err != nil || <-runs != idOf("a") {
+	attachments, runs := newAttachments(n, errDown)
+	if err := attachments.Reconcile(t.Context()); err != nil || <-runs != idOf("a") {
 		t.Errorf("%v: it cannot be connected", err)
 	}
 }
@@ -106,7 +106,7 @@ func TestReconcileOthers(t *testing.T) {
 // TestRouteHere: the way to a container that does not run goes; one whose engine hangs may run.
 func TestRouteHere(t *testing.T) {
 	n := newNode(t)
-	c, _ := newConnections(n, nil)
+	c, _ := newAttachments(n, nil)
 	one := pooled("a", engine.Running, os.Getpid())
 	for _, test := range []struct {
 		what  string
