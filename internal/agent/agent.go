@@ -1,9 +1,3 @@
-// Package agent runs Godwit on one node: it answers the command line and other nodes, and carries
-// out migrations.
-//
-// What a migration does next is decided by the package migration; this package executes it, keeps
-// the journals, and after a crash goes on from them. It wires engine, network, files and wire
-// together, and nobody but the command imports it.
 package agent
 
 import (

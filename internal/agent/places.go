@@ -42,7 +42,7 @@ func newDoubles(a *Agent) *location.Doubles {
 	})
 }
 
-// openAttachments makes what looks after the network attachments of containers. unopened is why there may be more
+// openAttachments makes what looks after the attachments of containers. unopened is why there may be more
 // engines whose containers have addresses of the pool.
 func openAttachments(a *Agent, unopened error) {
 	a.adopter = attachment.NewAdopter(a.ctx, attachment.AdopterConfig{

@@ -29,7 +29,7 @@ type fullProcess struct {
 type UsedUpDescriptors struct {
 	Limit uint64
 	// Sandboxed: the process cannot raise the limit, and gets no privileges by execve(2). sshd does that to
-	// the process that authenticates a client until the client is authenticated; other programs do it for life.
+	// the process that authenticates a client until that is done; other programs do it for life.
 	Sandboxed bool
 	Age       time.Duration // since the process started
 	Remedy    string        // what the user can do

@@ -22,7 +22,7 @@ import (
 // imageStore has the images of a Podman. It reads them in containers/storage (images.go there):
 //
 //	overlay-images/images.json       the images, with their names and highest layers
-//	overlay-images/ID/=NAME          data of an image, NAME in base64; its configuration has the ID, a digest
+//	overlay-images/ID/=NAME          data of an image, NAME in base64; for the configuration NAME is the ID
 type imageStore struct {
 	podman *adapter
 	coming string        // directory of images that Podman is to take

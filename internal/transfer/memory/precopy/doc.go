@@ -1,7 +1,8 @@
 // Package precopy sends pages to a store at another node while their processes run, or in the freeze, over
 // data connections: the Sender at the source, Receiver and Incoming at the target. Migrations and staged
 // copies use the same code. Lanes, as QEMU's multifd channels, are more connections for when one cannot fill
-// the link. Package rounds decides which pages are sent, and when; package push sends pages after the restore.
+// the link. Package rounds decides which pages are sent, and when. Package push sends pages after the
+// restore.
 //
 // The first section brings the key with which pages are hashed. Frames of memory/pipeline follow, over this
 // and more connections. The target answers each barrier by what it lacks of all that came before, because it
