@@ -94,7 +94,7 @@ func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, err
 		asking, cancel := context.WithTimeout(ctx, elsewherePatience)
 		_, err := s.inspect(asking, one, definition.ID)
 		cancel()
-		if err == nil || s.owner(definition.ID) == one { // it may not answer, but it has reported the container
+		if err == nil || s.owner(definition.ID) == one { // it may not answer, but has reported it
 			return one, nil
 		}
 	}
