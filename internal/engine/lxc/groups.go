@@ -74,8 +74,8 @@ func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
 	return groups, group.MakeInner(groups)
 }
 
-// isLate separates limits of devices and of a set of CPUs from all other settings: they cannot be set any
-// more when there are groups within.
+// isLate reports whether a setting can be written when there are groups within: all except limits of devices
+// and of a set of CPUs.
 func isLate(one setting) bool {
 	return !slices.ContainsFunc([]string{"lxc.cgroup.devices.", "lxc.cgroup2.devices.", "lxc.cgroup.cpuset."},
 		func(early string) bool {
