@@ -230,7 +230,7 @@ func (s *Store) write(ctx context.Context, d *types.Descriptor, labels map[strin
 		return err
 	}
 	ask := func(request *content.WriteContentRequest) (*content.WriteContentResponse, error) {
-		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // of that containerd reports the reason
+		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // the answer says why
 			return nil, err
 		}
 		return stream.Recv()

@@ -98,7 +98,7 @@ func (d Dir) deleted(runc string, args []string) (int, error) {
 			return 0, fmt.Errorf("record that a container has ended: %w", err)
 		}
 	}
-	if d.Waits() { // not since the mark exists, or its agent may not have seen the mark
+	if d.Waits() { // checked again: an agent that finished before may not have seen the mark
 		return 0, nil
 	}
 	return 0, d.Remove()
