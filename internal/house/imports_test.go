@@ -25,7 +25,7 @@ var mayImport = map[string]string{
 		"transfer/kept transfer/layers transfer/proof " +
 		"transfer/state wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
-	// lease: asks no package whether a container is gone.
+	// lease: does not find out whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
 	// location: asks migrations where they have containers, and starts none.
 	"internal/location": "api cluster engine guard network patience wire/identity",
