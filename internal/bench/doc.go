@@ -9,7 +9,6 @@
 // that it starts. The measurements are described as data: scenarios, followings, trials and experiments. A
 // result is one flat list of rows, so that a person or a program can compare anything with anything, and a
 // list of the requirements of Godwit and whether they are met.
-// whether that is met.
 //
 // A way that loses data is not measured: clients check every answer, and workloads every page of their
 // memory.

@@ -74,7 +74,6 @@ func EngineNames() []string {
 // Engines measures moves of other engines' containers, beside Godwit's own, and each engine's own way. When
 // it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements;
 // the error lists Godwit's failures.
-// result has what was measured; the error says which of Godwit's.
 func Engines(ctx context.Context, config Config) (Result, error) {
 	chosen, err := selectTurns(config, engineds(), EngineWays(),
 		func(e *engined) turns { return turns{e.name, &e.ways, &e.runs, e.quick} })

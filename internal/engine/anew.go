@@ -29,7 +29,7 @@ type Anew interface {
 	// Before that, all of its connections have been accepted, within a moment, and its output has been
 	// delivered when Halt returns, within another moment. Halt returns the instant of the signal. The
 	// container is then Frozen, even after a crash of the agent or the machine, until Revive or Destroy,
-	// and Container.Leaving returns leave.
+	// and Container.Leaving is leave.
 	Halt(ctx context.Context, id string, leave Leave) (time.Time, error)
 	// Halted reports whether Halt has ended a container that Revive should start again. It first ends a
 	// container that was told to end and has not.

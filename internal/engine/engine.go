@@ -283,7 +283,7 @@ type DumpOptions struct {
 	// Whole makes Dump examine all memory that is left to the caller. Otherwise it does not examine large
 	// memory.
 	Whole bool
-	// Leave is returned by Container.Leaving from now on.
+	// Leave is the value of Container.Leaving from now on.
 	Leave Leave
 }
 
@@ -380,14 +380,12 @@ var (
 // Protector is an Engine that can protect its frozen copies from others, such as an operator who cleans up
 // or an OOM killer.
 type Protector interface {
-	// Protect has the frozen processes of a container that leaves be the last that OOM killers
-	// take, and gives those that nobody holds yet to hold, which may trace them. It calls held
 	// Protect makes the frozen processes of a departing container the last choice of OOM killers, and
 	// passes processes that nothing holds yet to hold, which may trace them. It calls held (nil: nobody
 	// waits) as soon as they are held and have not run, before it deals with OOM killers. It freezes again
-	// what others have thawed. A copy that has run is remembered, and each call returns that error. Errors:
-	// ErrThawed, ErrExposed; after any other error it is not known whether the copy is frozen. It does
-	// nothing to a container that no longer leaves. Resume and Destroy undo its effects.
+	// processes that others have thawed. A copy that has run is remembered, and each call returns that
+	// error. Errors: ErrThawed, ErrExposed; after any other error it is not known whether the copy is
+	// frozen. It does nothing to a container that no longer leaves. Resume and Destroy undo its effects.
 	Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error
 }
 

@@ -47,7 +47,6 @@ type Target struct {
 	Deadline time.Time // zero: none
 	// when the copy is begun, or brought up to date, if the container is still here then; zero: the copy is
 	// already there
-	// there
 	Begin   time.Time
 	From    string // the node at which the container will be then; empty: here
 	Outlook Outlook

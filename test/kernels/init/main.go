@@ -44,7 +44,6 @@ func main() {
 
 // start prepares the machine and runs the tests in another process, because the first one has to reap
 // orphans.
-// orphans to bury.
 func start() error {
 	if err := errors.Join(mounts(), modules()); err != nil {
 		return err
