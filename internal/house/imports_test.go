@@ -16,7 +16,7 @@ var mayImport = map[string]string{
 		"memory/pager migration network network/wireguard predict scripts units wire/identity",
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
-	// agent: the top: other code starts an agent and uses its API.
+	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access api audit cluster connection criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
@@ -45,7 +45,7 @@ var mayImport = map[string]string{
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
-	// connection: makes networks of the containers that engines made; knows no other node.
+	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/connection": "durable engine engine/checkpoint guard inventory kernel network patience",
 	"internal/criu":       "criu/vet kernel",
 	"internal/criu/vet":   "",
@@ -130,7 +130,7 @@ var mayImport = map[string]string{
 	"internal/residual": "kernel memory migration",
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
-	// staging: makes copies; placement decides where, and a migration how they are used.
+	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
 	"internal/staging": "api engine envelopes guard kernel memory memory/pipeline memory/precopy migration " +
 		"residual transfer/layers wire/identity wire/stream",
 	"internal/statedir":      "kernel",

@@ -13,7 +13,7 @@ const (
 	maxCycleLines    = 15587 // of files of one package that all need each other
 	maxMethods       = 182   // of a type
 	maxFields        = 49    // of a struct
-	maxLongLines     = 53    // longer than maxColumns
+	maxLongLines     = 53    // that have more than maxColumns
 	maxLongestColumn = 198   // of a line
 )
 

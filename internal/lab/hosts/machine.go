@@ -163,9 +163,9 @@ func (m *Machine) Kill() {
 	<-m.ended
 }
 
-// Shell returns a command that runs a shell script on the machine. Logging in is slow on an emulated
-// processor, so one connection is kept. The command ends when the machine has not answered for three
-// minutes.
+// Shell is a command that runs a shell script on the machine. Logging in is slow on an emulated
+// processor, so one connection is kept. The command ends when the machine has not answered for
+// three minutes.
 func (m *Machine) Shell(ctx context.Context, script string) *exec.Cmd {
 	return Client(ctx, "ssh", "-i", filepath.Join(filepath.Dir(m.image), "key"),
 		"-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
