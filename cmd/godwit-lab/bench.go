@@ -19,7 +19,7 @@ one run.
 Each suite prints a table, with the goals that are set for Godwit and whether they are met. With --json FILE,
 it also writes a flat list of rows with all samples.`
 
-// newBenchCommand is the group of benchmarks.
+// newBenchCommand returns the group of benchmark commands.
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench SUITE",
@@ -235,12 +235,12 @@ func suitesInTurns() []benchInTurns {
 	}
 }
 
-// benchInTurns is the command of a suite in which ways take turns at workloads.
+// benchInTurns is the command of a suite that runs each workload in several ways, in turns.
 type benchInTurns struct {
 	suite           func(context.Context, bench.Config) (bench.Result, error)
 	workloads, ways []string
-	quick           string                                      // what a quick run is
-	more            func(flags *pflag.FlagSet, c *bench.Config) // flags that only it has; nil: none
+	quick           string                                      // describes a quick run
+	more            func(flags *pflag.FlagSet, c *bench.Config) // flags of this suite only; may be nil
 	command         cobra.Command
 }
 
@@ -303,7 +303,7 @@ func newBenchRoundsCommand() *cobra.Command {
 	return cmd
 }
 
-// showBench shows the measured rows, even if some measurements failed.
+// showBench prints the measured rows, even if some measurements failed.
 func showBench(cmd *cobra.Command, result bench.Result, err error, file string) error {
 	if len(result.Rows) == 0 {
 		return err

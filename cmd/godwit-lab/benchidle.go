@@ -54,7 +54,7 @@ func newBenchIdleCommand() *cobra.Command {
 	return cmd
 }
 
-// newBenchIdlePeersCommand runs the simulated nodes in a process of their own.
+// newBenchIdlePeersCommand returns the command that runs the simulated nodes in a process of their own.
 func newBenchIdlePeersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "idle-peers",

@@ -27,7 +27,7 @@ network of 100 Mbit/s and 20 ms, and a Redis with 64 MiB of data in a container 
 increments a counter in Redis 200 times a second over one TCP connection. The container moves to node b and
 back. The client must not lose or repeat a single increment.`
 
-// demoResult is what the demo leaves as JSON.
+// demoResult is the demo's result as JSON.
 type demoResult struct {
 	Migrations []migration.Report `json:"migrations"`
 	Client     demoClient         `json:"client"`
@@ -35,8 +35,8 @@ type demoResult struct {
 
 type demoClient struct {
 	workload.Counted
-	// LongestGaps are the longest gaps between two answers during each migration. They take the
-	// name of the single gap of a client that sees one migration.
+	// LongestGaps are the longest gaps between two answers during each migration. The JSON name is the one
+	// of the single gap of a client that sees one migration.
 	LongestGaps []float64 `json:"longest_gap_seconds"`
 }
 
@@ -194,11 +194,11 @@ func (d *demo) startClient(ctx context.Context, address string) (*workload.Redis
 		stop()
 		return nil, nil, err
 	}
-	counter.Gap() // what was before does not count
+	counter.Gap() // ignore gaps before this point
 	return counter, stop, nil
 }
 
-// dialPatiently connects to a server that may just be starting.
+// dialPatiently connects to a server that may still be starting.
 func dialPatiently(ctx context.Context, in *lab.Lab, machine, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -244,7 +244,7 @@ func (d *demo) migrate(ctx context.Context, from, to string) (migration.Report, 
 	return report, nil
 }
 
-// tell shows where the time of a migration went: while the container ran, while it was frozen, and after.
+// tell prints where the time of a migration went: while the container ran, while it was frozen, and after.
 func (d *demo) tell(report migration.Report) {
 	var before, after float64
 	var frozen []string
@@ -271,7 +271,7 @@ func (d *demo) tell(report migration.Report) {
 	d.say("redis runs on node %s", report.Target)
 }
 
-// note writes a line without the time, below the one before.
+// note writes a line without the time, below the previous line.
 func (d *demo) note(format string, args ...any) {
 	fmt.Fprintf(d.out, "             %s\n", fmt.Sprintf(format, args...))
 }

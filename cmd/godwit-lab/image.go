@@ -17,7 +17,7 @@ import (
 // imageCache holds lab images outside of every lab, so that all labs share them.
 const imageCache = "/var/lib/godwit-lab/images"
 
-// newImageCommand makes images for the lab.
+// newImageCommand returns the command that makes images for the lab.
 func newImageCommand() *cobra.Command {
 	var output, cache string
 	cmd := &cobra.Command{

@@ -46,7 +46,7 @@ func main() {
 	os.Exit(cli.Report(os.Stderr, "godwit-lab", err, plain))
 }
 
-// newRootCommand wires all commands together. Nothing registers itself.
+// newRootCommand wires all commands together. No command registers itself.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: "godwit-lab", Short: "Run nodes and links on this machine",

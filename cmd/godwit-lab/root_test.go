@@ -38,7 +38,7 @@ func TestGroupsShowHelp(t *testing.T) {
 	}
 }
 
-// TestLinkKeeps: flags of a link have no defaults, because what is not named stays.
+// TestLinkKeeps: flags of a link have no defaults, because settings that are not named stay.
 func TestLinkKeeps(t *testing.T) {
 	out, err := execute("link --help")
 	if err != nil || !strings.Contains(out, "--rtt") ||

@@ -47,7 +47,7 @@ func (f *overlayFlag) Set(text string) (err error) {
 	return err
 }
 
-// agentOptions are what the flags of the agent say.
+// agentOptions are the values of the agent's flags.
 type agentOptions struct {
 	config     agent.Config
 	debug      bool

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/doctor"
 )
 
-// TestAlarms wants alarms to be shown by ps and doctor, and both to fail by them.
+// TestAlarms: ps and doctor show alarms, and both fail because of them.
 func TestAlarms(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

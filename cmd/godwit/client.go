@@ -36,7 +36,7 @@ func withAgent(cmd *cobra.Command, body func(api.AgentClient) error) error {
 	return body(api.NewAgentClient(connection))
 }
 
-// checkSocket tells apart what gRPC would report as one: no agent, and no permission.
+// checkSocket distinguishes two errors that gRPC would report alike: no agent, and no permission.
 func checkSocket(path string) error {
 	file, err := os.Stat(path)
 	switch {
@@ -54,7 +54,7 @@ func checkSocket(path string) error {
 	return nil
 }
 
-// plainError takes the words of an error that came over gRPC.
+// plainError returns the message of an error that came over gRPC.
 func plainError(err error) string {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -72,12 +72,12 @@ var (
 		`connection error: desc = "(?:transport: )?(?:Error while dialing: )?([^"]*)"`)
 )
 
-// plainText leaves out what only gRPC's authors want to know.
+// plainText removes details that only gRPC's authors need.
 func plainText(text string) string {
 	return grpcDial.ReplaceAllString(grpcCode.ReplaceAllString(text, ""), "$1")
 }
 
-// printRawJSON prints documents that came as JSON, indented.
+// printRawJSON prints JSON documents, indented.
 func printRawJSON(w io.Writer, document []byte) error {
 	return cli.PrintJSON(w, json.RawMessage(document))
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// completionPatience is how long somebody who presses Tab waits for an agent.
+// completionPatience is how long a user who presses Tab waits for an agent.
 const completionPatience = time.Second
 
-// completeNames makes the shell offer names where the usage of a command wants some that the agent
-// knows, and no files where it wants nothing more.
+// completeNames makes the shell offer names for the arguments of a command that the agent knows, and no
+// files where the command takes no more arguments.
 func completeNames(cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		completeNames(child)
@@ -44,7 +44,8 @@ func completeNames(cmd *cobra.Command) {
 // lister lists names that the agent knows.
 type lister func(context.Context, api.AgentClient) ([]string, error)
 
-// askAgent returns what the agent knows, or nothing: nobody who presses Tab reads errors.
+// askAgent returns the names that the agent knows, or none on an error: a user who presses Tab reads no
+// errors.
 func askAgent(cmd *cobra.Command, known lister) []string {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
@@ -65,7 +66,7 @@ func completeNodes(cmd *cobra.Command, flag string) {
 		return askAgent(cmd, nodeNames), cobra.ShellCompDirectiveNoFileComp
 	}
 	if err := cmd.RegisterFlagCompletionFunc(flag, offer); err != nil {
-		panic(err) // Only where there is no such flag.
+		panic(err) // only if the flag does not exist
 	}
 }
 
@@ -73,7 +74,7 @@ func completeNodes(cmd *cobra.Command, flag string) {
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag,
 		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // Only where there is no such flag.
+		panic(err) // only if the flag does not exist
 	}
 }
 
@@ -92,8 +93,8 @@ func placeholders(use string) []string {
 	return found
 }
 
-// placeholderAt is the placeholder of an argument; the last one may stand for many. "" means that
-// no more is wanted.
+// placeholderAt returns the placeholder of an argument; the last placeholder may stand for many arguments.
+// "" means that the command takes no more arguments.
 func placeholderAt(wanted []string, position int) string {
 	if last := len(wanted) - 1; position > last && last >= 0 && strings.HasSuffix(wanted[last], "...") {
 		position = last
@@ -104,7 +105,7 @@ func placeholderAt(wanted []string, position int) string {
 	return strings.TrimSuffix(wanted[position], "...")
 }
 
-// namesOf lists what can stand for a placeholder of a command; nil if that is nothing that an agent knows.
+// namesOf returns the lister for a placeholder of a command; nil if the agent knows no such names.
 func namesOf(placeholder, command string) lister {
 	switch placeholder {
 	case "":
@@ -168,8 +169,8 @@ func nodeNames(ctx context.Context, agent api.AgentClient) ([]string, error) {
 	return names, nil
 }
 
-// migrationNames are the migrations that a command may be about, the latest first. Nothing can be
-// changed of one that has ended.
+// migrationNames returns the migrations that a command may be about, the latest first. A migration that has
+// ended can no longer be changed.
 func migrationNames(list []migration.Report, command string) []string {
 	ended := func(r migration.Report) bool {
 		return r.Result != migration.ResultRuns && r.Result != migration.ResultDoubt

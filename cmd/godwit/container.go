@@ -282,7 +282,7 @@ func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {
 		if c.State == engine.Exited {
 			state, since = fmt.Sprintf("exited (%d)", c.ExitCode), c.Finished
 		}
-		address := "-" // the engine's own network gives the address
+		address := "-" // the engine's own network assigns the address
 		if c.Definition.Network.Address.IsValid() {
 			address = c.Definition.Network.Address.String()
 		}

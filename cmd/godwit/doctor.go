@@ -68,7 +68,7 @@ func printDoctor(cmd *cobra.Command, report doctor.Report, asJSON bool) error {
 	return encoder.Encode(report)
 }
 
-// newTrialServerCommand is what runs inside the trial's container.
+// newTrialServerCommand returns the command that runs inside the trial's container.
 func newTrialServerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "trial-server",

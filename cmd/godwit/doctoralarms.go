@@ -15,7 +15,7 @@ import (
 // alarmPatience bounds how long doctor waits for the agent.
 const alarmPatience = 10 * time.Second
 
-// alarmCheck asks the agent of this node, if there is one that may be asked, for its alarms.
+// alarmCheck asks this node's agent for its alarms, if an agent runs and this user may ask it.
 func alarmCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, bool) {
 	return func(ctx context.Context) (doctor.Requirement, bool) {
 		ctx, cancel := context.WithTimeout(ctx, alarmPatience)
@@ -26,14 +26,14 @@ func alarmCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, b
 			alarms = reply.GetAlarms()
 			return err
 		})
-		if err != nil { // doctor is for machines without an agent, too
+		if err != nil { // doctor also runs on machines without an agent
 			return doctor.Requirement{}, false
 		}
 		return alarmRequirement(alarms)
 	}
 }
 
-// alarmRequirement is the line with the alarms; false if there are none.
+// alarmRequirement returns the report's line with the alarms; false if there are none.
 func alarmRequirement(alarms []*api.Alarm) (doctor.Requirement, bool) {
 	texts := make([]string, 0, len(alarms))
 	for _, one := range alarms {

@@ -14,10 +14,10 @@ import (
 	"github.com/godwit/godwit/internal/engine/podman"
 )
 
-// enginePatience is how long an engine may take to tell of itself.
+// enginePatience bounds how long an engine may take to describe itself.
 const enginePatience = 10 * time.Second
 
-// engineChecks look at the engines of this machine.
+// engineChecks returns the checks of this machine's engines.
 func engineChecks(program string) (checks []func(context.Context) (doctor.Requirement, bool)) {
 	for _, look := range []func(context.Context) (engine.Readiness, error){
 		docker.Readiness, podman.Readiness, lxc.Readiness,
@@ -32,7 +32,7 @@ func engineChecks(program string) (checks []func(context.Context) (doctor.Requir
 	return checks
 }
 
-// engineRequirement is an engine's line in the report; false if it is not here.
+// engineRequirement returns an engine's line in the report; false if the engine is not installed.
 func engineRequirement(ready engine.Readiness, err error) (doctor.Requirement, bool) {
 	if errors.Is(err, engine.ErrAway) {
 		return doctor.Requirement{}, false

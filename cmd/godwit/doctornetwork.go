@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// networkCheck looks for what keeps packets of containers from where they are to go: with the pool
-// of this node, or that which it would have.
+// networkCheck looks for obstacles to containers' packets. It uses the pool of this node, or the pool that
+// the node would have.
 func networkCheck(state *string) func(context.Context) (doctor.Requirement, bool) {
 	return func(context.Context) (doctor.Requirement, bool) {
 		pool := netip.MustParsePrefix(defaultPool)
@@ -23,7 +23,7 @@ func networkCheck(state *string) func(context.Context) (doctor.Requirement, bool
 	}
 }
 
-// networkRequirement is its line in the report.
+// networkRequirement returns the network's line in the report.
 func networkRequirement(found []network.Obstacle, err error) doctor.Requirement {
 	r := doctor.Requirement{
 		Name: "free path for containers' packets", Level: doctor.Recommended, Status: doctor.Found,

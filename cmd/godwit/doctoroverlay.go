@@ -13,10 +13,10 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// overlayPatience bounds how long the agent may take to tell of its nodes.
+// overlayPatience bounds how long the agent may take to list its nodes.
 const overlayPatience = 5 * time.Second
 
-// overlayCheck asks the agent, if one runs, how packets of containers go to other nodes.
+// overlayCheck asks the agent, if one runs, how containers' packets travel to other nodes.
 func overlayCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, bool) {
 	return func(ctx context.Context) (found doctor.Requirement, is bool) {
 		ctx, cancel := context.WithTimeout(ctx, overlayPatience)
@@ -32,7 +32,7 @@ func overlayCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement,
 	}
 }
 
-// overlayRequirement is the line about the overlay.
+// overlayRequirement returns the overlay's line in the report.
 func overlayRequirement(nodes []*api.Node) doctor.Requirement {
 	r := doctor.Requirement{
 		Name: "encryption between nodes", Level: doctor.Recommended, Status: doctor.Found,

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/doctor"
 )
 
-// policyCheck shows what the policy of this node restricts: the one that the agent obeys, or, if no
-// agent answers, the one in the default file. If nothing is restricted there is no line.
+// policyCheck shows the restrictions of this node's policy: the policy that the agent obeys, or, if no
+// agent answers, the policy in the default file. There is no line if the policy restricts nothing.
 func policyCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, bool) {
 	return func(ctx context.Context) (doctor.Requirement, bool) {
 		ctx, cancel := context.WithTimeout(ctx, alarmPatience)
@@ -22,7 +22,7 @@ func policyCheck(cmd *cobra.Command) func(context.Context) (doctor.Requirement, 
 			obeyed, err = agent.Policy(ctx, &api.PolicyRequest{})
 			return err
 		})
-		if err != nil { // doctor is for machines without an agent, too, and for agents of older releases
+		if err != nil { // doctor also runs on machines without an agent or with an older one
 			return writtenPolicy("")
 		}
 		return obeyedPolicy(obeyed)
@@ -40,7 +40,7 @@ func obeyedPolicy(obeyed *api.PolicyReply) (doctor.Requirement, bool) {
 	return r, len(obeyed.Restricts) > 0 || obeyed.Changed != ""
 }
 
-// writtenPolicy shows what a file says; an empty path means the default one.
+// writtenPolicy shows the restrictions in a policy file; an empty path means the default file.
 func writtenPolicy(path string) (doctor.Requirement, bool) {
 	p, err := agent.ReadPolicy(path)
 	lines := p.Describe()

@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/doctor"
 )
 
-// TestObeyedPolicy: doctor shows what the running agent obeys, and that it is not what the file says.
+// TestObeyedPolicy: doctor shows the policy that the running agent obeys, and reports that the file
+// differs.
 func TestObeyedPolicy(t *testing.T) {
 	const file = "/srv/policy.json"
 	if line, shown := obeyedPolicy(&api.PolicyReply{File: file}); shown {
@@ -28,7 +29,8 @@ func TestObeyedPolicy(t *testing.T) {
 	}
 }
 
-// TestWrittenPolicy: without an agent doctor shows the file, and says so.
+// TestWrittenPolicy: without an agent, doctor shows the file's policy, and says that it comes from the
+// file.
 func TestWrittenPolicy(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	if err := os.WriteFile(file, []byte(`{"modes": ["cold"]}`), 0o600); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 )
 
-// newEngineCommand is the group of commands around the container engines of a node.
+// newEngineCommand returns the group of commands for a node's container engines.
 func newEngineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "engine",
@@ -30,7 +30,8 @@ should receive an engine's containers, the engine has to know godwit-runc. Setti
 	return cmd
 }
 
-// runtimeLink is where godwit-runc is: beside the program that it is.
+// runtimeLink returns the path of this program and of godwit-runc, a link to this program in the same
+// directory.
 func runtimeLink() (program, link string, err error) {
 	program, err = os.Executable()
 	if err == nil {
@@ -42,10 +43,10 @@ func runtimeLink() (program, link string, err error) {
 	return program, filepath.Join(filepath.Dir(program), shim.Program), nil
 }
 
-// runtimes is how one engine is told of a runtime.
+// runtimes registers a runtime with one engine.
 type runtimes interface {
 	AddRuntime(path string) error
-	// Unneeded is why it cannot be taken out.
+	// Unneeded returns the reason why the runtime cannot be removed.
 	Unneeded(ctx context.Context) error
 	RemoveRuntime(ctx context.Context) error
 }
@@ -57,7 +58,7 @@ type engineSettings struct {
 	containerd containerd.Settings
 }
 
-// of is one engine, and its name for people.
+// of returns one engine's settings and its display name.
 func (s engineSettings) of(name string) (settings runtimes, title string) {
 	switch name {
 	case podman.Name:
@@ -68,7 +69,7 @@ func (s engineSettings) of(name string) (settings runtimes, title string) {
 	return s.docker, "Docker"
 }
 
-// others tells whether another engine needs godwit-runc still.
+// others reports whether another engine still needs godwit-runc.
 func (s engineSettings) others(ctx context.Context, name string) bool {
 	if _, err := os.Lstat(s.podman.Path); name != podman.Name && err == nil {
 		return true
@@ -79,8 +80,8 @@ func (s engineSettings) others(ctx context.Context, name string) bool {
 	return name != containerd.Name && s.containerd.Needs(ctx)
 }
 
-// tell says what an engine knows now. One without a daemon knows it at once, and containerd is told
-// with each container.
+// tell prints what an engine knows now. An engine without a daemon knows the runtime at once, and
+// containerd is given the runtime with each container.
 func (s engineSettings) tell(out io.Writer, name, title, link string) error {
 	runs := true
 	if name == docker.Name {

@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// TestEngineFirewall: the agent of a node is allowed to keep rules, and no longer, without any
-// engine; a directory that is no node's is not made.
+// TestEngineFirewall: the command allows a node's agent to keep rules, and forbids it again, without any
+// engine. It does not create a missing state directory.
 func TestEngineFirewall(t *testing.T) {
 	state := t.TempDir()
 	do := func(args ...string) (string, error) {

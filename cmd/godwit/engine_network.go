@@ -27,12 +27,12 @@ const (
 	defaultContainerdSubnet = "10.60.0.0/16"
 )
 
-// routedSettings describes the routed network that setup makes.
+// routedSettings describes the routed network that setup creates.
 type routedSettings struct {
 	name, subnet, state string
 }
 
-// routedEngine is an engine that can have routed networks.
+// routedEngine is an engine that supports routed networks.
 type routedEngine interface {
 	RoutedNetworks(ctx context.Context) ([]engine.RoutedNetwork, error)
 	AddRoutedNetwork(ctx context.Context, name string, subnet, part netip.Prefix, mtu int) error
@@ -63,7 +63,7 @@ func (s *routedSettings) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.state, "state", defaultState, "state directory of the agent")
 }
 
-// make makes the network, if the user asked for one.
+// make creates the network, if the user asked for one.
 func (s *routedSettings) make(ctx context.Context, engines engineSettings, name string, out io.Writer) error {
 	if s.name == "" {
 		return nil
@@ -115,8 +115,8 @@ func (s *routedSettings) make(ctx context.Context, engines engineSettings, name 
 	return nil
 }
 
-// checkRouted refuses a subnet that something else on this machine uses. The engine compares routed networks
-// that setup made before.
+// checkRouted refuses a subnet that something else on this machine uses. The engine compares the subnet
+// with the routed networks that setup created before.
 func checkRouted(ctx context.Context, containers routedEngine, subnet netip.Prefix) error {
 	made, err := containers.RoutedNetworks(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func checkRouted(ctx context.Context, containers routedEngine, subnet netip.Pref
 }
 
 // checkOthers refuses a subnet that overlaps a routed network of another engine: a network of Podman has no
-// device while it has no containers. It does not wait for an engine that does not answer.
+// device while it has no containers. checkOthers does not wait for an engine that does not answer.
 func (s engineSettings) checkOthers(ctx context.Context, name, state string, subnet netip.Prefix,
 	out io.Writer) error {
 	for _, other := range engineNames() {

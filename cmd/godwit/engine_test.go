@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/docker"
 )
 
-// TestEngineRemoveRefused: as long as a container needs godwit-runc nothing is removed, networks neither.
+// TestEngineRemoveRefused: nothing is removed, not even networks, as long as a container needs godwit-runc.
 func TestEngineRemoveRefused(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
@@ -65,7 +65,7 @@ func TestEngineSetupNotRunning(t *testing.T) {
 	}
 }
 
-// TestCheckOthers: a subnet that another engine has is refused; of one that does not answer that is said.
+// TestCheckOthers: a subnet of another engine is refused; an engine that does not answer is reported.
 func TestCheckOthers(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := net.Listen("unix", socket)

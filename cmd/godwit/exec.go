@@ -44,7 +44,7 @@ func execIn(cmd *cobra.Command, agent api.AgentClient, start *api.ExecStart) err
 		return fmt.Errorf("exec: %w", err)
 	}
 	if start.Stdin {
-		// Ends with the process: nobody waits for input that the container no longer reads.
+		// This goroutine ends with the process: nothing waits for input that the container no longer reads.
 		go sendStdin(cmd.InOrStdin(), stream)
 	}
 	for {
@@ -76,7 +76,7 @@ func sendStdin(stdin io.Reader, stream api.Agent_ExecClient) {
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				// The process may have ended: nobody to tell.
+				// The process may have ended; there is nobody to report the error to.
 				_ = stream.Send(&api.ExecInput{EndOfStdin: true})
 			}
 			return

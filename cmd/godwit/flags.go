@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/cli"
 )
 
-// positiveVar is a flag for a time of more than 0: to the agent, 0 means that none was given.
-// Without a default, start is 0.
+// positiveVar adds a flag for a time greater than 0: to the agent, 0 means that none was given. Without a
+// default, start is 0.
 func positiveVar(cmd *cobra.Command, value *time.Duration, name string, start time.Duration, usage string) {
 	flag := &cli.Parsed[time.Duration]{Kind: "duration", Parse: func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)

@@ -1,7 +1,7 @@
 // Command godwit moves running containers between nodes.
 //
-// This package parses, wires together and prints; it decides nothing. There is one file per group
-// of commands.
+// This package parses, wires together and prints; it makes no decisions. There is one file per group of
+// commands.
 package main
 
 import (
@@ -31,14 +31,13 @@ var version = "0.1.0-dev"
 // Exit codes beside those of the package cli, as documented in the README.
 const (
 	exitInDoubt = 3
-	exitAlarm   = 4 // ps: there is something that an operator has to look at
+	exitAlarm   = 4 // ps: something needs an operator's attention
 )
 
 func main() {
-	// The first thread, on which this begins, is kept for this goroutine. Others end with a
-	// goroutine that has changed them (namespaces, tracing), but this one cannot (runtime/proc.go,
-	// mexit): it would stay in a container's namespaces and keep them as long as the agent lives,
-	// and /proc/self would show them.
+	// Keep the main thread for this goroutine. Other threads end with a goroutine that has changed them
+	// (namespaces, tracing), but the main thread cannot end (runtime/proc.go, mexit): it would stay in a
+	// container's namespaces and keep them as long as the agent lives, and /proc/self would show them.
 	runtime.LockOSThread()
 	becomeHelper()
 	os.Exit(runCommand())
@@ -50,28 +49,28 @@ func runCommand() int {
 	defer stop()
 	err := newRootCommand().ExecuteContext(ctx)
 	if ctx.Err() != nil && status.Code(err) == codes.Canceled {
-		return cli.ExitSignal // Who pressed ^C knows why it ended.
+		return cli.ExitSignal // The user pressed ^C and knows why the command ended.
 	}
 	return cli.Report(os.Stderr, "godwit", err, explain)
 }
 
-// explain writes an error without what gRPC adds.
+// explain returns an error's text without gRPC's additions, and its exit code.
 func explain(err error) (text string, code int) {
-	if status.Code(err) == codes.InvalidArgument { // what the agent says of a value that was given
+	if status.Code(err) == codes.InvalidArgument { // the agent refused a value that the user gave
 		return plainError(err), cli.ExitUsage
 	}
 	return plainError(err), cli.ExitError
 }
 
-// becomeHelper runs what this program is when another part of it starts it as a process of its own;
-// it does not return then. These are no commands for people, and cobra would only slow them down.
+// becomeHelper runs this program in the role for which another part of Godwit started it as a separate
+// process. It does not return in that case. These roles are not commands for people, and cobra would only
+// slow them down.
 func becomeHelper() {
-	// runc finds this binary as "criu" when a container arrives: see the package criu on its
-	// restore proxy.
+	// runc runs this binary as "criu" when a container arrives: see the restore proxy of package criu.
 	if filepath.Base(os.Args[0]) == "criu" {
 		os.Exit(criu.ProxyMain(os.Args))
 	}
-	// An engine calls it as its OCI runtime: see the package shim.
+	// An engine runs this binary as its OCI runtime: see the package shim.
 	if filepath.Base(os.Args[0]) == shim.Program {
 		os.Exit(shim.Main(os.Args[1:]))
 	}

@@ -177,7 +177,7 @@ func newMigrateCommand() *cobra.Command {
 	return cmd
 }
 
-// checkModeFlags refuses what would have no effect in a mode.
+// checkModeFlags refuses flags that have no effect in a mode.
 func checkModeFlags(cmd *cobra.Command, mode string) error {
 	useless := map[migration.Mode][]string{
 		migration.Auto: {"checkpoints"},
@@ -203,7 +203,7 @@ func checkModeFlags(cmd *cobra.Command, mode string) error {
 	return nil
 }
 
-// checkCheckpoints refuses a number that makes no sense: it is a matter of usage.
+// checkCheckpoints refuses a meaningless number as an error of usage.
 func checkCheckpoints(n int32) error {
 	if n >= 0 && n <= migration.MaxMaxRounds {
 		return nil
@@ -247,7 +247,7 @@ func watch(cmd *cobra.Command, agent api.AgentClient, id string, asJSON bool) er
 	}
 }
 
-// unwatched tells what becomes of a migration that can no longer be watched.
+// unwatched explains what happens to a migration that can no longer be watched.
 func unwatched(cmd *cobra.Command, id string, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
@@ -291,18 +291,18 @@ func errorOf(report migration.Report) string {
 	return plainText(*report.Error)
 }
 
-// everyLine is how often a phase that goes on has another line where the output is not a terminal.
+// everyLine is the interval between two lines about the same phase if the output is not a terminal.
 const everyLine = 10 * time.Second
 
-// display shows how far a migration is: one line that changes on a terminal; elsewhere a line for
+// display shows the progress of a migration: on a terminal, one line that changes; elsewhere, one line for
 // each phase, and one more every ten seconds of it.
 type display struct {
 	out   io.Writer
 	id    string
 	phase string
 	shown bool
-	told  time.Time // when the last line was written that is no terminal's
-	// waiting is the phase of which was told that it waits, and for what.
+	told  time.Time // when the last line was written to an output that is not a terminal
+	// waiting is the phase that was reported as waiting, with its reason.
 	waiting string
 }
 
@@ -323,7 +323,7 @@ func (d *display) update(document []byte) error {
 			fmt.Fprintln(d.out, "migration", d.id)
 		}
 		if p.Phase != d.phase {
-			p.Rate, p.LeftTime = 0, 0 // Little has been seen of a phase that just began.
+			p.Rate, p.LeftTime = 0, 0 // A phase that has just begun gives no reliable estimate.
 		}
 	}
 	d.line(p.Phase, progressLine(p))
@@ -331,8 +331,8 @@ func (d *display) update(document []byte) error {
 	return nil
 }
 
-// line shows a line in place of the last one, or, where it is not a terminal, that of a phase that
-// has just begun.
+// line replaces the last line; if the output is not a terminal, it writes the line of a phase that has just
+// begun.
 func (d *display) line(phase, text string) {
 	if d.terminal() {
 		fmt.Fprintf(d.out, "\r\033[K%s", text)
@@ -345,7 +345,7 @@ func (d *display) line(phase, text string) {
 	}
 }
 
-// wait says once, in a line that stays, what a phase waits for.
+// wait prints once, in a line that stays, what a phase waits for.
 func (d *display) wait(p migration.Progress) {
 	if p.Waiting == "" || d.waiting == p.Phase {
 		return
@@ -362,7 +362,7 @@ func (d *display) clear() {
 	}
 }
 
-// plan tells whether a migration would work.
+// plan prints whether a migration would work.
 func plan(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest, asJSON bool) error {
 	reply, err := agent.Plan(cmd.Context(), request)
 	if err != nil {
@@ -373,7 +373,7 @@ func plan(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateRequest
 		return fmt.Errorf("answer of the agent: %w", err)
 	}
 	if p.Possible && request.Mode == string(migration.Auto) {
-		request.Forecast = true // of what would not work nobody needs to know what it would cost
+		request.Forecast = true // the agent forecasts the cost only of a migration that would work
 		if reply, err = agent.Plan(cmd.Context(), request); err != nil {
 			return err
 		}

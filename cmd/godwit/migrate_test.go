@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// TestDisplayWaits: what a migration waits for is said once for each phase, on one line.
+// TestDisplayWaits: the reason why a migration waits is printed once for each phase, on one line.
 func TestDisplayWaits(t *testing.T) {
 	var out bytes.Buffer
 	d := &display{out: &out, id: "0123456789abcdef"}
@@ -39,8 +39,8 @@ func TestDisplayWaits(t *testing.T) {
 	}
 }
 
-// TestDisplayGoesOn: where the output is not a terminal, a phase that takes long has a line every
-// ten seconds, with its rate and the time that is left.
+// TestDisplayGoesOn: if the output is not a terminal, a long phase prints a line every ten seconds, with
+// its rate and the time that is left.
 func TestDisplayGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -63,8 +63,8 @@ func TestDisplayGoesOn(t *testing.T) {
 	})
 }
 
-// TestSpillIsTold wants the room that pages need in both plans, and what a reboot would do in progress and
-// report.
+// TestSpillIsTold: both plans state the disk space that pages need; the progress and the report state the
+// effect of a reboot.
 func TestSpillIsTold(t *testing.T) {
 	plan := migration.Plan{Source: "a", Target: "b", Possible: true, SpillBytes: 3 << 30}
 	var short, long, none strings.Builder

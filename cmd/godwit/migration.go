@@ -62,7 +62,7 @@ func reports(ctx context.Context, agent api.AgentClient) ([]migration.Report, er
 	if err != nil {
 		return nil, err
 	}
-	list := []migration.Report{} // printed as JSON, an empty list is not null
+	list := []migration.Report{} // an empty list prints as [] instead of null
 	for {
 		reply, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -131,7 +131,7 @@ func newMigrationShowCommand() *cobra.Command {
 	return cmd
 }
 
-// named finds a report by the migration's id or the beginning of it.
+// named finds a report by the migration's id or a prefix of it.
 func named(list []migration.Report, id string) (migration.Report, error) {
 	var alike []migration.Report
 	for _, report := range list {

@@ -18,17 +18,17 @@ import (
 
 const defaultState = "/var/lib/godwit"
 
-// defaultPool, and defaultDockerSubnet beside it, are of what nothing takes by itself that is likely to
-// be on the same machine:
-//   - Docker has 172.17 to 172.31 and 192.168 (its default-address-pools), Podman 10.88 to 10.255 (default_subnet, default_subnet_pools),
-//     libvirt 192.168.122;
-//   - Kubernetes has 10.96/12 and 10.244, some of its distributions 10.42, 10.43 and 10.32/12, clouds and homes the numbers from 10.0
-//     on and 172.16, some VPNs 10.64/10;
-//   - 100.64/10 (RFC 6598) is of Internet providers, and of Tailscale; 198.18/15 (RFC 2544) of devices under test and of some proxies,
-//     and firewalls drop it as of nobody.
+// defaultPool, and defaultDockerSubnet beside it, avoid the ranges that other software on the same machine
+// is likely to take by itself:
+//   - Docker takes 172.17 to 172.31 and 192.168 (its default-address-pools), Podman 10.88 to 10.255
+//     (default_subnet, default_subnet_pools), libvirt 192.168.122;
+//   - Kubernetes takes 10.96/12 and 10.244, some of its distributions 10.42, 10.43 and 10.32/12, clouds and
+//     homes the numbers from 10.0 on and 172.16, some VPNs 10.64/10;
+//   - 100.64/10 (RFC 6598) belongs to Internet providers, and to Tailscale; 198.18/15 (RFC 2544) belongs to
+//     devices under test and to some proxies, and firewalls drop it as unassigned.
 //
-// What 10.48 to 10.63 have left is as good a choice as any, in numbers that nobody finds round. One
-// that is taken is refused.
+// The range that remains, 10.48 to 10.63, is as good a choice as any, and nobody picks these numbers
+// because they are round. A range that is in use is refused.
 const defaultPool = "10.57.0.0/16"
 
 const nodeInitLong = `Init makes this machine the first node of a cluster. It creates the node's key and the
@@ -49,7 +49,8 @@ arguments of a running command, and they stay in the shell's history.
 Join uses the token to verify the other node before it sends the token's secret part. The clocks of both
 machines must agree to within five minutes.`
 
-// newNodeCommand has the commands that give this machine an identity. They work on files, without an agent.
+// newNodeCommand returns the commands that give this machine an identity. They work on files, without an
+// agent.
 func newNodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
@@ -80,7 +81,7 @@ func (f *nodeFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.force, "force", false, "set an existing identity aside and make a new one")
 }
 
-// complete fills in what was not given and says what cannot be.
+// complete fills in defaults, and returns an error for a value that has none.
 func (f *nodeFlags) complete() error {
 	if f.address == "" {
 		return cli.Usage(errors.New("--address is missing: give the address at which " +

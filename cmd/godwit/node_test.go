@@ -46,7 +46,7 @@ func TestNodeInit(t *testing.T) {
 	}
 }
 
-// TestNodeInitRefusesWhatIsInUse has a network like Podman's, in a network namespace of its own.
+// TestNodeInitRefusesWhatIsInUse creates a network like Podman's, in a network namespace of its own.
 func TestNodeInitRefusesWhatIsInUse(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("only root can make network namespaces")

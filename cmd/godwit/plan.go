@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// demandFlags are what a user wants of a migration whose mode is chosen.
+// demandFlags are a user's demands on a migration for which Godwit chooses the mode.
 type demandFlags struct {
 	deadline   time.Duration
 	bytes      *cli.Parsed[int64]
@@ -122,7 +122,7 @@ func showPlan(cmd *cobra.Command, agent api.AgentClient, request *api.MigrateReq
 	return err
 }
 
-// printForecast tells a person what a migration would cost.
+// printForecast prints the expected cost of a migration.
 func printForecast(w io.Writer, p predict.Plan) error {
 	verdict := "mode " + string(p.Choice.Mode)
 	if !p.Possible {
@@ -185,8 +185,8 @@ func printPrediction(w io.Writer, p predict.Prediction, chosen bool) {
 		orNone(p.Waiting))
 }
 
-// printSplits tells for how long both nodes would be needed, in the modes that may be chosen, or
-// why one is not.
+// printSplits prints for how long both nodes would be needed in each mode that may be chosen, or why a mode
+// may not be.
 func printSplits(w io.Writer, p predict.Plan) {
 	for _, one := range p.Predictions {
 		switch {
@@ -201,7 +201,7 @@ func printSplits(w io.Writer, p predict.Plan) {
 	}
 }
 
-// between is an expectation and its interval.
+// between formats an expected value and its interval.
 func between(i predict.Interval) string {
 	return fmt.Sprintf("%s (%s-%s)", predict.Seconds(i.Expected), predict.Seconds(i.Low),
 		predict.Seconds(i.High))
@@ -214,7 +214,7 @@ func orNone(i predict.Interval) string {
 	return predict.Seconds(i.Expected)
 }
 
-// printReasons tells why, and what would be better.
+// printReasons prints the reasons for the choice, and what would be better.
 func printReasons(w io.Writer, p predict.Plan) {
 	for _, why := range p.Choice.Why[:min(1, len(p.Choice.Why))] {
 		fmt.Fprintf(w, "\n  %s\n", why)

@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// progressLine tells in one line how far a migration is.
+// progressLine formats the progress of a migration as one line.
 func progressLine(p migration.Progress) string {
 	parts := []string{fmt.Sprintf("%6.1f s  %-9s", p.Seconds, p.Phase)}
 	pushing := p.Phase == string(migration.StepPush)
@@ -44,7 +44,7 @@ func progressLine(p migration.Progress) string {
 			units.FormatSeconds(p.ExpectedFilesSeconds)))
 	}
 	if p.Phase == string(migration.StepRounds) && p.Rounds > 0 {
-		if p.DirtyingRate > 0 { // It is not known before the second round has looked.
+		if p.DirtyingRate > 0 { // unknown until the second round has measured it
 			parts = append(parts, fmt.Sprintf("writes %s/s", units.FormatBytes(int64(p.DirtyingRate))))
 		}
 		parts = append(parts, fmt.Sprintf("freeze now: %s", units.FormatSeconds(p.ExpectedDowntimeSeconds)))
@@ -61,7 +61,7 @@ func progressLine(p migration.Progress) string {
 	return strings.TrimRight(strings.Join(parts, "  "), " ")
 }
 
-// pushProgress tells how far the memory is that follows.
+// pushProgress formats the progress of post-copy memory.
 func pushProgress(d migration.Push) string {
 	text := fmt.Sprintf("%d of %d pages left", d.LeftPages, d.RemotePages)
 	if d.Faults > 0 {
@@ -77,7 +77,7 @@ func pushProgress(d migration.Push) string {
 	return text
 }
 
-// spillWords say what a reboot of the source would do.
+// spillWords describe the effect of a reboot of the source.
 var spillWords = map[migration.SpillState]string{
 	migration.SpillWriting:  "being written to the source's disk",
 	migration.SpillComplete: "on the source's disk, too",
@@ -85,7 +85,7 @@ var spillWords = map[migration.SpillState]string{
 	migration.SpillFailed:   "not on the source's disk",
 }
 
-// printPush tells what became of the memory that followed.
+// printPush prints the outcome of the post-copy push.
 func printPush(w io.Writer, d *migration.Push, bytes migration.Bytes) {
 	if d == nil {
 		return
@@ -94,7 +94,7 @@ func printPush(w io.Writer, d *migration.Push, bytes migration.Bytes) {
 	if d.Seconds > 0 {
 		fmt.Fprintf(w, " in %s", units.FormatSeconds(d.Seconds))
 	}
-	if d.UrgentPages+d.PushedPages > 0 { // An agent knows only what it has sent itself.
+	if d.UrgentPages+d.PushedPages > 0 { // an agent knows only the pages that it sent itself
 		fmt.Fprintf(w, ": %d wanted (%s), %d pushed (%s)", d.UrgentPages,
 			units.FormatBytes(bytes.MemoryFaulted), d.PushedPages, units.FormatBytes(bytes.MemoryPushed))
 	}
@@ -113,7 +113,7 @@ func printPush(w io.Writer, d *migration.Push, bytes migration.Bytes) {
 	}
 }
 
-// still is what a container was that did not run.
+// still returns the state of a container that was not running.
 func still(r migration.Report) string {
 	if r.Mode == migration.Restart {
 		return "stopped"
@@ -121,8 +121,8 @@ func still(r migration.Report) string {
 	return "frozen"
 }
 
-// printSwitchover tells what is known of how it was handed over: an agent that was started after
-// that knows little.
+// printSwitchover prints what is known of the switchover: an agent that started later knows little about
+// it.
 func printSwitchover(w io.Writer, r migration.Report) {
 	if r.DowntimeSeconds > 0 {
 		fmt.Fprintf(w, "  %-14s  %s\n", still(r)+" for", units.FormatSeconds(r.DowntimeSeconds))
@@ -141,7 +141,7 @@ func printSwitchover(w io.Writer, r migration.Report) {
 	}
 }
 
-// printSent tells what was sent, and what it was.
+// printSent prints how much was sent, and what.
 func printSent(w io.Writer, r migration.Report) {
 	files, layers := units.FormatBytes(r.Bytes.FilesPrecopy+r.Bytes.FilesFinal),
 		units.FormatBytes(r.Bytes.Layers)
@@ -159,7 +159,7 @@ func printSent(w io.Writer, r migration.Report) {
 	}
 }
 
-// printKept tells what was not sent because an earlier attempt had brought it.
+// printKept prints what was not sent because an earlier attempt had brought it.
 func printKept(w io.Writer, r migration.Report) {
 	if r.Bytes.FilesKept > 0 {
 		fmt.Fprintf(w, "  kept            %s of files, from an earlier attempt\n",
@@ -167,7 +167,7 @@ func printKept(w io.Writer, r migration.Report) {
 	}
 }
 
-// printReport tells a person how a migration went.
+// printReport prints the result of a migration.
 func printReport(w io.Writer, r migration.Report) {
 	fmt.Fprintf(w, "%s: %s -> %s, %s: %s\n", r.Container, r.Source, r.Target, r.Mode, r.Result)
 	printChoice(w, r)
@@ -207,10 +207,10 @@ func printReport(w io.Writer, r migration.Report) {
 		fmt.Fprintf(table, "\t%s\t%s\t%s\t%s\t%s\n", phase.Name, phase.Node,
 			units.FormatSeconds(phase.StartSeconds), units.FormatSeconds(phase.Seconds), frozen)
 	}
-	_ = table.Flush() // As with Fprintf: nobody to tell.
+	_ = table.Flush() // as with Fprintf, nobody reads this error
 }
 
-// printChoice tells what was decided, and why, where the user has left that to Godwit.
+// printChoice prints the mode and its reason, if the user left the choice to Godwit.
 func printChoice(w io.Writer, r migration.Report) {
 	for _, decision := range r.Decisions {
 		if why, is := strings.CutPrefix(decision, "auto: "); is {
@@ -219,7 +219,7 @@ func printChoice(w io.Writer, r migration.Report) {
 	}
 }
 
-// printFileRounds lists the rounds of files in which something moved ahead.
+// printFileRounds lists the rounds of files that copied data ahead of the freeze.
 func printFileRounds(w io.Writer, r migration.Report) {
 	if !slices.ContainsFunc(r.FileRounds,
 		func(f migration.FileRound) bool { return !f.Final && f.SentBytes > 0 }) {
@@ -235,7 +235,7 @@ func printFileRounds(w io.Writer, r migration.Report) {
 		fmt.Fprintf(table, "\t%d\t%d\t%d\t%s\t%s\t%s\n", i+1, f.Entries, f.ChangedEntries,
 			units.FormatBytes(f.SentBytes), units.FormatSeconds(f.Seconds), after)
 	}
-	_ = table.Flush() // As with Fprintf: nobody to tell.
+	_ = table.Flush() // as with Fprintf, nobody reads this error
 }
 
 // printRounds lists the rounds of a pre-copy.
@@ -253,10 +253,10 @@ func printRounds(w io.Writer, rounds []migration.Round) {
 		fmt.Fprintf(table, "\t%d\t%d\t%s\t%s\t%s\t\n", i+1, r.Pages, units.FormatBytes(r.SentBytes),
 			units.FormatSeconds(r.Seconds), after)
 	}
-	_ = table.Flush() // As with Fprintf: nobody to tell.
+	_ = table.Flush() // as with Fprintf, nobody reads this error
 }
 
-// printThrottles tells what processor time was taken from a container, and for how long.
+// printThrottles prints how much processor time was taken from a container, and for how long.
 func printThrottles(w io.Writer, throttles []migration.ThrottleStep) {
 	for _, t := range throttles {
 		fmt.Fprintf(w, "  throttled       to %.2f processors after round %d, for %s\n", t.CPUs, t.AfterRounds,
@@ -264,7 +264,7 @@ func printThrottles(w io.Writer, throttles []migration.ThrottleStep) {
 	}
 }
 
-// printReason tells why a migration did not move its container, where no error that follows says so.
+// printReason prints why a migration did not move its container, unless an error that follows says so.
 func printReason(w io.Writer, r migration.Report) {
 	if r.Error != nil && len(r.Problems) == 0 {
 		fmt.Fprintf(w, "  why: %s\n", errorOf(r))
@@ -287,7 +287,7 @@ func printProblems(w io.Writer, problems []migration.Problem) {
 	}
 }
 
-// printSpill tells how much room pages that stay at the source need on its disk.
+// printSpill prints how much disk space the pages that stay at the source need there.
 func printSpill(w io.Writer, label string, p migration.Plan) {
 	if p.SpillBytes > 0 {
 		fmt.Fprintf(w, "%s%s at most, encrypted, on the disk of %s if memory follows\n",
@@ -295,7 +295,7 @@ func printSpill(w io.Writer, label string, p migration.Plan) {
 	}
 }
 
-// printPlan tells a person whether a migration would work.
+// printPlan prints whether a migration would work.
 func printPlan(w io.Writer, p migration.Plan) {
 	verdict := "would work"
 	if !p.Possible {

@@ -14,7 +14,7 @@ memory, processes, open files, file system, volumes, address and TCP connections
 A node is a machine that runs "godwit agent". To try Godwit on one machine, use
 godwit-lab, which "make build" puts into build/ of the source tree.`
 
-// newRootCommand wires all commands together. Nothing registers itself.
+// newRootCommand wires all commands together. No command registers itself.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: "godwit", Short: "Live migration of running containers", Long: rootLong, Version: version,

@@ -39,7 +39,7 @@ func TestGroupsShowHelp(t *testing.T) {
 	}
 }
 
-// TestFlagsThatChange have no defaults: what is not named stays.
+// TestFlagsThatChange: these flags have no defaults, because settings that are not named stay.
 func TestFlagsThatChange(t *testing.T) {
 	for _, line := range []string{"migration set"} {
 		root := newRootCommand()
@@ -71,7 +71,7 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// TestCompletionWithoutAgent offers nothing, and above all no files, where names are wanted.
+// TestCompletionWithoutAgent: without an agent, completion of names offers nothing, and above all no files.
 func TestCompletionWithoutAgent(t *testing.T) {
 	for line, want := range map[string]string{
 		"migrate": ":4", "stage web": ":4", "migration show": ":4", "ps": ":4", "image load": ":0",
@@ -90,7 +90,8 @@ func TestCompletionWithoutAgent(t *testing.T) {
 	}
 }
 
-// What has ended is offered where it can be looked at, and not where it would be changed.
+// TestMigrationNames: a migration that has ended is offered to commands that show it, and not to commands
+// that change it.
 func TestMigrationNames(t *testing.T) {
 	list := []migration.Report{
 		{Migration: "first", Container: "web", Source: "a", Target: "b", Result: migration.Moved},

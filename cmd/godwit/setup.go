@@ -88,7 +88,7 @@ func setupCRIU(cmd *cobra.Command, prefix string, force bool) error {
 	return err
 }
 
-// moves makes doctor's trial, and says why it failed.
+// moves runs doctor's trial, and returns why it failed.
 func moves(cmd *cobra.Command) (passed bool, why string, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -100,7 +100,7 @@ func moves(cmd *cobra.Command) (passed bool, why string, err error) {
 	return report.Trial.Result == doctor.Passed, report.Trial.Error, nil
 }
 
-// installCRIU runs the script, which says what it does, from a directory of its own.
+// installCRIU runs the installation script, which reports its own progress, from a directory of its own.
 func installCRIU(cmd *cobra.Command, prefix string) (err error) {
 	directory, err := os.MkdirTemp("", "godwit-setup-")
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/godwit/godwit/scripts"
 )
 
-// TestSetupScript runs the script as it comes with the program, and wants it to say what is missing
-// before it changes anything.
+// TestSetupScript runs the script that comes with the program. The script must report missing tools before
+// it changes anything.
 func TestSetupScript(t *testing.T) {
 	cmd := newSetupCRIUCommand()
 	var said bytes.Buffer
 	cmd.SetOut(&said)
 	cmd.SetErr(&said)
 	cmd.SetContext(t.Context())
-	tools := t.TempDir() // all that it needs, but patchelf
+	tools := t.TempDir() // all tools that the script needs, except patchelf
 	for _, name := range []string{"bash", "dirname", "dpkg", "apt-get", "dpkg-deb", "grep", "mktemp", "rm"} {
 		path, err := exec.LookPath(name)
 		if err == nil {
@@ -41,7 +41,7 @@ func TestSetupScript(t *testing.T) {
 	}
 }
 
-// TestSetupNamed: what the environment names is used anyway, so nothing is installed beside it.
+// TestSetupNamed: the CRIU that the environment names is used anyway, so nothing is installed beside it.
 func TestSetupNamed(t *testing.T) {
 	t.Setenv("GODWIT_CRIU", "/bin/false")
 	cmd := newSetupCRIUCommand()
@@ -54,7 +54,7 @@ func TestSetupNamed(t *testing.T) {
 	}
 }
 
-// TestScriptsAreWhole: what the script sources comes along.
+// TestScriptsAreWhole: every file that the script sources is embedded, too.
 func TestScriptsAreWhole(t *testing.T) {
 	data, err := scripts.Files.ReadFile(scripts.InstallCRIU)
 	if err != nil {

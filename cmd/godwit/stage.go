@@ -112,7 +112,7 @@ func newStageCommand() *cobra.Command {
 	return cmd
 }
 
-// stage follows a copy until a round of it is whole.
+// stage follows a copy until one of its rounds is complete.
 func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest, asJSON, detach bool) error {
 	stream, err := agent.Stage(cmd.Context(), request)
 	if err != nil {
@@ -157,7 +157,7 @@ func stage(cmd *cobra.Command, agent api.AgentClient, request *api.StageRequest,
 	return err
 }
 
-// unstaged tells what becomes of a copy that can no longer be watched.
+// unstaged explains what happens to a copy that can no longer be watched.
 func unstaged(cmd *cobra.Command, request *api.StageRequest, err error) error {
 	switch {
 	case cmd.Context().Err() != nil:
@@ -171,7 +171,7 @@ func unstaged(cmd *cobra.Command, request *api.StageRequest, err error) error {
 	return err
 }
 
-// stageLine tells in one line how far a copy is.
+// stageLine formats the progress of a copy as one line.
 func stageLine(s migration.Stage) string {
 	parts := []string{fmt.Sprintf("%6.1f s  %-10s", time.Since(s.Started).Seconds(), s.State)}
 	if s.SentBytes > 0 {

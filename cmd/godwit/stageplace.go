@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// placementFlags are the flags of stage that say where a container will be, or may be.
+// placementFlags are the flags of stage for the nodes where a container will be, or may be.
 type placementFlags struct {
 	path    string
 	nearest int32
@@ -38,7 +38,7 @@ func addPlacementFlags(cmd *cobra.Command) *placementFlags {
 	return f
 }
 
-// exclude is called when the command has all its flags.
+// exclude marks flags that exclude each other. It is called when the command has all its flags.
 func (f *placementFlags) exclude(cmd *cobra.Command) {
 	for _, other := range []string{"nearest", "budget", "layers-only", "keep-fresh", "off", "detach"} {
 		cmd.MarkFlagsMutuallyExclusive("path", other)
@@ -48,12 +48,12 @@ func (f *placementFlags) exclude(cmd *cobra.Command) {
 	}
 }
 
-// wanted tells whether any of them was given.
+// wanted reports whether any of these flags was given.
 func (f *placementFlags) wanted() bool {
 	return f.path != "" || f.nearest != 0 || f.budget.WasSet || f.off
 }
 
-// stageArgs wants a container, and a node unless flags say where it will be.
+// stageArgs requires a container, and a node unless flags give the nodes.
 func (f *placementFlags) stageArgs(cmd *cobra.Command, args []string) error {
 	count := 2
 	if f.wanted() {
@@ -107,7 +107,7 @@ func parseDeadline(text string, now time.Time) (time.Time, error) {
 		if at, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
 			at = time.Date(now.Year(), now.Month(), now.Day(), at.Hour(), at.Minute(), at.Second(),
 				0, now.Location())
-			if !at.After(now) { // the next time that clocks show it
+			if !at.After(now) { // the next time that a clock shows this time of day
 				at = at.AddDate(0, 0, 1)
 			}
 			return at, nil
@@ -117,7 +117,7 @@ func parseDeadline(text string, now time.Time) (time.Time, error) {
 		"a time of day such as 14:30, or a date and time", text)
 }
 
-// place says where a container will be, or may be, and shows what is expected of that.
+// place tells the agent where a container will be, or may be, and prints the expected placement.
 func place(cmd *cobra.Command, agent api.AgentClient, request *api.StageAheadRequest, asJSON bool) error {
 	reply, err := agent.StageAhead(cmd.Context(), request)
 	if err != nil {
@@ -139,7 +139,7 @@ func place(cmd *cobra.Command, agent api.AgentClient, request *api.StageAheadReq
 	return printPlacement(cmd.OutOrStdout(), list, time.Now())
 }
 
-// printPlacement tells a person where copies will be, and whether in time.
+// printPlacement prints where copies will be, and whether in time.
 func printPlacement(w io.Writer, list []migration.Stage, now time.Time) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tDEADLINE\tBEGINS\tTAKES\tSENDS\tOUTLOOK")
@@ -159,7 +159,7 @@ func printPlacement(w io.Writer, list []migration.Stage, now time.Time) error {
 	return table.Flush()
 }
 
-// formatMoment writes a time to come, with the day if it is not within one.
+// formatMoment formats a future time, with the date if it is more than a day away.
 func formatMoment(at, now time.Time) string {
 	if at.Sub(now) < 24*time.Hour {
 		return at.Local().Format(time.TimeOnly)
@@ -184,7 +184,7 @@ func outlookText(a *migration.Placement) string {
 	return a.Outlook
 }
 
-// placementText tells in a list why a copy is made, and whether in time.
+// placementText explains in a list why a copy is made, and whether in time.
 func placementText(a *migration.Placement, now time.Time) string {
 	switch {
 	case a == nil:

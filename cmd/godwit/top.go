@@ -132,7 +132,7 @@ func printTop(w io.Writer, measured []predict.Measured) error {
 	return table.Flush()
 }
 
-// writtenWithin is a point of the curve, if that was measured.
+// writtenWithin formats one point of the curve, if that point was measured.
 func writtenWithin(curve predict.Curve, window float64) string {
 	for _, point := range curve {
 		if point.Seconds == window {

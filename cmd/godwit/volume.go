@@ -19,7 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// parseVolume reads a -v of run. What begins with a slash is a host directory.
+// parseVolume parses the value of run's -v. A source that begins with a slash is a host directory.
 func parseVolume(text string) (*api.Volume, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) < 2 || len(parts) > 3 || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
@@ -38,7 +38,7 @@ func parseVolume(text string) (*api.Volume, error) {
 	return volume, nil
 }
 
-// parseTmpfs reads a --tmpfs of run.
+// parseTmpfs parses the value of run's --tmpfs.
 func parseTmpfs(text string) (*api.Volume, error) {
 	path, option, has := strings.Cut(text, ":")
 	volume := &api.Volume{Kind: string(engine.Tmpfs), Path: path}
@@ -59,7 +59,7 @@ func parseTmpfs(text string) (*api.Volume, error) {
 	return volume, nil
 }
 
-// addVolumesFlag adds the flag that says what becomes of volumes in a migration.
+// addVolumesFlag adds the flag for how a migration treats volumes.
 func addVolumesFlag(cmd *cobra.Command, ways *[]string) {
 	cmd.Flags().StringSliceVar(ways, "volumes", nil,
 		"what happens to volumes: move, shared or skip, or VOLUME=WAY for single volumes (default: move)")
@@ -74,12 +74,11 @@ func addVolumesFlag(cmd *cobra.Command, ways *[]string) {
 		}
 		return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
-	// It fails only for a flag that does not exist, or twice.
+	// RegisterFlagCompletionFunc fails only for a flag that does not exist, or that is registered twice.
 	_ = cmd.RegisterFlagCompletionFunc("volumes", complete)
 }
 
-// volumesOfFirst are the volumes of the container that the first argument names, as far as an agent
-// can be asked.
+// volumesOfFirst returns the volumes of the container that the first argument names, if the agent answers.
 func volumesOfFirst(cmd *cobra.Command, args []string) (keys []string) {
 	if len(args) == 0 {
 		return nil
@@ -99,11 +98,11 @@ func volumesOfFirst(cmd *cobra.Command, args []string) (keys []string) {
 			keys = append(keys, v.Key())
 		}
 		return nil
-	}) // Nobody reads errors here.
+	}) // completion shows no errors
 	return keys
 }
 
-// printVolumes tells what becomes, or became, of a container's volumes.
+// printVolumes prints how a migration treats, or treated, a container's volumes.
 func printVolumes(w io.Writer, volumes []migration.VolumeMoved) {
 	for _, v := range volumes {
 		what := v.Volume

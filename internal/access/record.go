@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/wire"
 )
 
-// Audited tells for each method of the local service whether the audit log keeps its calls: it
-// keeps those that change something or show a secret. Calls that only look would flood it.
+// Audited says for each method of the local service whether the audit log keeps its calls: it keeps those
+// that change something or show a secret. Read-only calls would flood it.
 func Audited() map[string]bool {
 	return map[string]bool{
 		"Version": false, "ListImages": false, "Wait": false, "List": false, "Inspect": false, "Top": false,
@@ -35,8 +35,8 @@ func Audited() map[string]bool {
 	}
 }
 
-// AuditedOfNodes is the same for the service of other nodes. Greetings and what nodes ask of each other again
-// and again would flood the log; Session keeps its entry itself, because its outcome is the migration's.
+// AuditedOfNodes is the same for the service for other nodes. Greetings and periodic questions of nodes
+// would flood the log; Session writes its entry itself, because its outcome is the migration's.
 func AuditedOfNodes() map[string]bool {
 	return map[string]bool{
 		"Hello": false, "Prove": false, "Session": false, "Durable": false, "Layers": false, "Keep": false,
@@ -46,13 +46,13 @@ func AuditedOfNodes() map[string]bool {
 	}
 }
 
-// Record keeps which calls users and other nodes have made.
+// Record keeps the calls of users and other nodes.
 type Record struct {
 	users, nodes *audit.Log
 	log          *slog.Logger
 }
 
-// NewRecord keeps calls in two logs. What cannot be kept is told to log.
+// NewRecord keeps calls in two logs. It reports entries that cannot be written to log.
 func NewRecord(users, nodes *audit.Log, log *slog.Logger) *Record {
 	return &Record{users: users, nodes: nodes, log: log}
 }
@@ -62,7 +62,7 @@ func (r *Record) Read(since time.Time, each func(audit.Entry) error) error {
 	return audit.ReadBoth(r.users, r.nodes, since, each)
 }
 
-// Options returns the options with which a server keeps calls of some methods in the audit log.
+// Options returns server options that keep calls of some methods in the audit log.
 func (r *Record) Options(keep map[string]bool) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, request any, info *grpc.UnaryServerInfo,
@@ -87,7 +87,7 @@ func (r *Record) Options(keep map[string]bool) []grpc.ServerOption {
 	}
 }
 
-// audit keeps one call. An entry that cannot be written does not fail the call, which is over.
+// audit keeps one call. The call is over, so an entry that cannot be written does not fail it.
 func (r *Record) audit(ctx context.Context, method, object string, failed error) {
 	entry := audit.Entry{Time: time.Now().UTC(), Method: method, Object: object, Outcome: "ok"}
 	if failed != nil {
@@ -96,7 +96,7 @@ func (r *Record) audit(ctx context.Context, method, object string, failed error)
 	r.Keep(ctx, entry)
 }
 
-// Keep completes an entry with who has called.
+// Keep adds the caller to an entry and writes it.
 func (r *Record) Keep(ctx context.Context, entry audit.Entry) {
 	log := r.nodes
 	if caller, ok := grpcpeer.FromContext(ctx); ok {
@@ -136,7 +136,7 @@ func objectOf(request any) string {
 	return ""
 }
 
-// firstSeen remembers what the first message of a stream is about.
+// firstSeen remembers the object of the first message of a stream.
 type firstSeen struct {
 	grpc.ServerStream
 	mu    sync.Mutex

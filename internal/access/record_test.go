@@ -24,7 +24,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestEveryMethodIsAuditedOrNot: a method that is added has to be decided about.
+// TestEveryMethodIsAuditedOrNot: a new method needs a decision.
 func TestEveryMethodIsAuditedOrNot(t *testing.T) {
 	for _, one := range []struct {
 		service grpc.ServiceDesc
@@ -49,7 +49,7 @@ func TestEveryMethodIsAuditedOrNot(t *testing.T) {
 	}
 }
 
-// TestAuditOfNodes: who has called is what the certificate says; the log of users has nothing of it.
+// TestAuditOfNodes: the certificate identifies the caller; the log of users has no such entry.
 func TestAuditOfNodes(t *testing.T) {
 	dir := t.TempDir()
 	r := NewRecord(audit.New(dir, audit.Users), audit.New(dir, audit.Nodes), slog.New(slog.DiscardHandler))
@@ -115,7 +115,7 @@ func TestAuditNamesWhoAndWhatWithoutSecrets(t *testing.T) {
 	}
 }
 
-// TestAuditLogThatCannotBeWritten: the call is over by then, and the agent's own log tells of it.
+// TestAuditLogThatCannotBeWritten: the call is over by then, and the agent's own log has the error.
 func TestAuditLogThatCannotBeWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {

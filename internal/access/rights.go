@@ -50,8 +50,8 @@ func rights() map[string]Right {
 	return needed
 }
 
-// neededFor returns the right that a call needs. --force overrides what Godwit promises, so it
-// needs the highest.
+// neededFor returns the right that a call needs. --force overrides Godwit's promises, so it needs the
+// highest.
 func neededFor(table map[string]Right, method string, request any) Right {
 	switch r := request.(type) {
 	case *api.ResolveRequest:
@@ -73,7 +73,7 @@ func neededFor(table map[string]Right, method string, request any) Right {
 // If all names are empty, the group of the socket (Config.Group) has all rights.
 type Groups struct{ Look, Move, Run, Manage string }
 
-// Rights maps group ids to rights. If it is nil, anybody who can open the socket has all rights.
+// Rights maps group ids to rights. If it is nil, any process that can open the socket has all rights.
 type Rights map[uint32]Right
 
 // Resolve looks the groups up. all is the group of the socket, which has all rights, or "".
@@ -116,7 +116,7 @@ func (g Rights) of(caller Peer) Right {
 	return best
 }
 
-// MayRun tells whether the caller may run containers, and so may see their environment and commands.
+// MayRun reports whether the caller may run containers, and so may see their environment and commands.
 func (g Rights) MayRun(ctx context.Context) bool {
 	if g == nil {
 		return true

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-// TestEveryMethodNeedsARight: a method that is added has to be decided about, here and in rights.
+// TestEveryMethodNeedsARight: a new method needs a decision, here and in rights.
 func TestEveryMethodNeedsARight(t *testing.T) {
 	table := rights()
 	manage := map[string]bool{

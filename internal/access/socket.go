@@ -17,11 +17,11 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// SocketPath is the socket for the command line.
+// SocketPath returns the path of the socket for the command line.
 func SocketPath(runDir string) string { return filepath.Join(runDir, "agent.sock") }
 
-// Listen opens the unix socket. Who may use it is decided by its group; the kernel checks. If each call is
-// checked by its caller's rights, everybody may use it.
+// Listen opens the unix socket. Its group decides who may use it, and the kernel checks that. If each call
+// is checked against its caller's rights, all users may open it.
 func Listen(runDir, group string, rights Rights) (net.Listener, error) {
 	path := SocketPath(runDir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -47,18 +47,18 @@ func Listen(runDir, group string, rights Rights) (net.Listener, error) {
 	return listener, nil
 }
 
-// dyingPatience is how long the socket of an agent that was killed may still seem to answer: the
-// kernel takes a process apart in its own time.
+// dyingPatience is how long the socket of a killed agent may still seem to answer: the kernel takes a while
+// to end a process.
 const dyingPatience = 3 * time.Second
 
-// Answers tells whether an agent listens at a socket, and goes on listening.
+// Answers reports whether an agent listens at a socket, and goes on listening.
 func Answers(path string) bool {
 	for until := time.Now().Add(dyingPatience); ; time.Sleep(50 * time.Millisecond) {
 		connection, err := net.Dial("unix", path)
 		if err != nil {
 			return false
 		}
-		_ = connection.Close() // nothing was said
+		_ = connection.Close() // no data was sent
 		if time.Now().After(until) {
 			return true
 		}
@@ -77,20 +77,20 @@ func groupID(name string) (int, error) {
 	return strconv.Atoi(group.Gid)
 }
 
-// localCredentials tells which user is at the other end of the unix socket (unix(7), SO_PEERCRED).
+// localCredentials identifies the user at the other end of the unix socket (unix(7), SO_PEERCRED).
 type localCredentials struct {
 	credentials.TransportCredentials
 }
 
-// NewCredentials tells a server who calls: its AuthInfo is a Peer.
+// NewCredentials returns credentials that identify the caller to a server: its AuthInfo is a Peer.
 func NewCredentials() credentials.TransportCredentials { return &localCredentials{} }
 
-// Peer is what is known of a local caller.
+// Peer identifies a local caller.
 type Peer struct {
 	credentials.CommonAuthInfo
 	UID, GID uint32
 	PID      int32
-	Groups   []uint32 // supplementary ones, when it connected
+	Groups   []uint32 // supplementary groups, when it connected
 }
 
 // AuthType implements credentials.AuthInfo.

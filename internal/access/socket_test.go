@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSocket: it tells who calls, replaces that of an agent that was killed, and answers for as long as it is
-// listened at.
+// TestSocket: the socket identifies callers, replaces the socket of a killed agent, and answers as long as
+// an agent listens.
 func TestSocket(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("the socket belongs to root: run this as root")
@@ -47,7 +47,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestNoSocket: without the group that is to use it, and where it cannot be made, the error says what to do.
+// TestNoSocket: if the group is missing or the socket cannot be made, the error says what to do.
 func TestNoSocket(t *testing.T) {
 	if _, err := Listen(t.TempDir(), "no-such-group", nil); err == nil ||
 		!strings.Contains(err.Error(), "groupadd") {

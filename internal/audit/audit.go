@@ -1,6 +1,6 @@
 // Package audit logs the calls that users and other nodes make to a node, and their outcomes: one JSON
 // document per line, in files that only root can read, rotated so that they stay bounded. Users and nodes
-// have a log each, so that no node can push out what is known of users.
+// have separate logs, so that no node can push out the entries of users.
 //
 // It logs the method and the name of the object, and never arguments, environment values or tokens:
 // an Entry has no field for them. It must not know what methods do.
@@ -36,8 +36,8 @@ type Entry struct {
 	UID     *uint32   `json:"uid,omitempty"` // of a local user
 	GID     *uint32   `json:"gid,omitempty"`
 	PID     int32     `json:"pid,omitempty"`
-	Node    string    `json:"node,omitempty"`    // that asked, by its certificate
-	Address string    `json:"address,omitempty"` // from which it did
+	Node    string    `json:"node,omitempty"`    // the calling node, by its certificate
+	Address string    `json:"address,omitempty"` // of that node
 	Method  string    `json:"method"`            // of the agent's service
 	Object  string    `json:"object,omitempty"`  // container, node, image, volume or migration
 	Outcome string    `json:"outcome"`           // ok, or the kind of error
@@ -46,7 +46,7 @@ type Entry struct {
 
 // Log is one of a node's audit logs.
 type Log struct {
-	path  string // of the file that is written
+	path  string // of the current file
 	limit int64  // of one file, of which there are two
 	mu    sync.Mutex
 }
@@ -90,8 +90,7 @@ func cut(text string) string {
 	return text
 }
 
-// Read passes the entries since a time to each, oldest first. It leaves out a line that a crash has
-// cut short.
+// Read passes the entries since a time to each, oldest first. It skips a line that a crash has truncated.
 func (l *Log) Read(since time.Time, each func(Entry) error) error {
 	for _, path := range []string{l.older(), l.path} {
 		if err := readFile(path, since, each); err != nil {
@@ -101,12 +100,12 @@ func (l *Log) Read(since time.Time, each func(Entry) error) error {
 	return nil
 }
 
-// ReadBoth is Read of two logs, in one order.
+// ReadBoth is Read of two logs, merged by time.
 func ReadBoth(a, b *Log, since time.Time, each func(Entry) error) error {
 	next, stop := iter.Pull2(b.entries(since))
 	defer stop()
 	other, err, more := next()
-	before := func(entry *Entry) error { // passes on what b has before an entry; nil: all
+	before := func(entry *Entry) error { // passes on b's entries before an entry; nil: all
 		for more && (entry == nil || other.Time.Before(entry.Time)) {
 			if err != nil {
 				return err
@@ -132,7 +131,7 @@ func ReadBoth(a, b *Log, since time.Time, each func(Entry) error) error {
 
 var errEnough = errors.New("the reader wants no more entries")
 
-// entries are those that Read passes on; an error is the last.
+// entries returns the entries for Read; an error comes last.
 func (l *Log) entries(since time.Time) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		err := l.Read(since, func(entry Entry) error {

@@ -48,7 +48,7 @@ func TestLogIsBoundedPrivateAndInOrder(t *testing.T) {
 	}
 }
 
-// TestBothLogsAreReadInOrder: also if one of them is empty, or cannot be read.
+// TestBothLogsAreReadInOrder: both logs are read in order, even if one of them is empty, or cannot be read.
 func TestBothLogsAreReadInOrder(t *testing.T) {
 	dir := t.TempDir()
 	users, nodes := New(dir, Users), New(dir, Nodes)

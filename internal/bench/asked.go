@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// What is asked of a switchover.
+// Requirements of a switchover.
 const (
-	floorFactor    = 1.2   // cold: of the floor: what the way across the network may add
+	floorFactor    = 1.2   // cold: of the floor: what the path across the network may add
 	tinyDowntime   = 0.150 // cold: seconds, on the fast link
 	distantRTTs    = 1.5   // cold: on the link with the long delay, on top of the floor
 	gapSlack       = 0.020 // seconds, of the client's gap beyond the downtime and a round trip
-	transferFactor = 1.15  // cold: of the time that the bytes need at the link's bandwidth
+	transferFactor = 1.15  // cold: of the time for the bytes at the link's bandwidth
 
-	preCopyFloorFactor = 0.75  // of the floor: memory and most else is there before the freeze
+	preCopyFloorFactor = 0.75  // of the floor: memory and most other data is there before the freeze
 	preCopyTiny        = 0.090 // seconds, on the fast link
 	preCopySlack       = 0.060 // seconds, beyond the tiny one's
 	perGibibyte        = 0.040 // seconds, of idle memory
-	roundsFactor       = 1.2   // of the time that the bytes need: what the rounds may add in all
-	fogFactor          = 1.3   // of the memory: what may be sent of one that is written while it is sent
-	growthFactor       = 1.1   // of the source's memory: what it may take at the target
-	onceFactor         = 1.05  // of the source's memory: what may be sent of pages that must travel once
+	roundsFactor       = 1.2   // of the time for the bytes: what the rounds may add in total
+	fogFactor          = 1.3   // of the memory: bytes that may be sent of memory that is written meanwhile
+	growthFactor       = 1.1   // of the source's memory: allowed memory at the target
+	onceFactor         = 1.05  // of the source's memory: bytes that may be sent of pages that are sent once
 	studySlow          = 48.1  // seconds: study A's downtime of OpenFace at 5 Mbit/s
 )
 
-// medians looks up the median of a metric; it is not a number if that was not measured.
+// medians looks up the median of a metric; NaN if it was not measured.
 type medians []Row
 
 func (m medians) of(workload, link, way, metric string) float64 {
@@ -40,14 +40,14 @@ func (m medians) downtime(workload, link, way string) float64 {
 	return m.of(workload, link, way, metricDowntime)
 }
 
-// judge compares what was measured with what is asked. What was not measured is not judged.
+// judge compares measurements with the requirements. It does not judge metrics that were not measured.
 func judge(rows []Row) []Asked {
 	m := medians(rows)
 	asked := slices.Concat(m.cold(), m.preCopy(), m.preCopyBytes())
 	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
-// bandwidthOf and rttOf are those of a link of the suite, in bytes per second and seconds.
+// bandwidthOf and rttOf return the properties of a link of the suite, in bytes per second and seconds.
 func bandwidthOf(link string) float64 {
 	shape, err := parseLink(link)
 	if err != nil {
@@ -64,7 +64,7 @@ func rttOf(link string) float64 {
 	return shape.RTT.Seconds()
 }
 
-// cold is what is asked of a move in one freeze.
+// cold judges a move in one freeze.
 func (m medians) cold() []Asked {
 	fast := m.downtime(workloadTiny, linkFast, wayCold)
 	asked := []Asked{
@@ -93,7 +93,7 @@ func (m medians) cold() []Asked {
 	return asked
 }
 
-// preCopy is what is asked of the freeze, and of the whole time.
+// preCopy judges the freeze, and the whole time.
 func (m medians) preCopy() []Asked {
 	tiny := m.downtime(workloadTiny, linkFast, wayPreCopy)
 	written := m.of(workloadBusy, linkFast, wayPreCopy, metricFrozen) / bandwidthOf(linkFast)
@@ -126,7 +126,7 @@ func (m medians) preCopy() []Asked {
 			m.downtime(workloadRecogniser, linkSlow, wayPreCopy), studySlow))
 }
 
-// preCopyBytes is what is asked of what is sent, and of the memory at the target.
+// preCopyBytes judges the bytes sent, and the memory at the target.
 func (m medians) preCopyBytes() []Asked {
 	bytes := func(what string, value, limit float64) Asked {
 		a := atMost(what, value, limit)
@@ -155,7 +155,8 @@ func atMost(what string, value, limit float64) Asked {
 	return Asked{What: what, Unit: "seconds", Limit: limit, Value: value, Met: value <= limit}
 }
 
-// demand is what is asked of one metric of an experiment: that its median is at most, or at least, so much.
+// demand is a requirement for one metric of an experiment: that its median is at most, or at least, a
+// value.
 type demand struct {
 	what   string
 	metric string
@@ -179,10 +180,10 @@ func (e experiment) judge(rows []Row) []Asked {
 	return asked
 }
 
-// metricUnits are at the end of the names of metrics. The longer of two that fit is first.
+// metricUnits are the suffixes of the names of metrics. Of two that match, the longer one comes first.
 var metricUnits = [...]string{"bytes_per_second", "writes_per_second", "seconds", "bytes", "ratio"}
 
-// unit is that of a metric.
+// unit returns the unit of a metric.
 func unit(metric string) string {
 	for _, u := range metricUnits {
 		if strings.HasSuffix(metric, "_"+u) {

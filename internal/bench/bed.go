@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	// benchDir is where the peers of Godwit keep what is theirs in a node: in memory, and the node's own.
+	// benchDir is where Godwit's competitors keep their files in a node: in memory, and private to the
+	// node.
 	benchDir = "/run/godwit-bench"
 	program  = "godwit"     // in a node's PATH
 	helper   = "godwit-lab" // in a node's PATH, too
 )
 
-// nodes are the two between which containers move.
+// nodes are the two nodes between which containers move.
 var nodes = [...]string{"a", "b"}
 
-// usersNode is a third one. Who uses a container by way of it is as near to either of the two, and
-// takes nothing of the link between them.
+// usersNode is a third node. A user of a container on it is equally near to both nodes, and takes no
+// bandwidth from the link between them.
 const usersNode = "c"
 
-// other is the node to which a container moves from this one.
+// other returns the node to which a container moves from this one.
 func other(node string) string {
 	if node == nodes[0] {
 		return nodes[1]
@@ -37,16 +38,16 @@ func other(node string) string {
 	return nodes[0]
 }
 
-// bed is the lab in which all is measured.
+// bed is the lab in which everything is measured.
 type bed struct {
 	lab  *lab.Lab
 	criu criu.Tool
 	runc string
-	// bandwidth is that of the link, in bytes per second.
+	// bandwidth of the link, in bytes per second.
 	bandwidth float64
 }
 
-// findRunc looks where Godwit looks, so that all ways use the same runc.
+// findRunc looks in the same places as Godwit, so that all ways use the same runc.
 func findRunc() (string, error) {
 	for _, path := range []string{os.Getenv("GODWIT_RUNC"), "/opt/godwit/bin/runc", "runc"} {
 		if found, err := exec.LookPath(path); err == nil {
@@ -57,13 +58,13 @@ func findRunc() (string, error) {
 		"tells how to get it")
 }
 
-// command makes a command in a node, which finds the same CRIU as Godwit does.
+// command returns a command in a node that finds the same CRIU as Godwit.
 func (b *bed) command(ctx context.Context, node string, args []string) (*exec.Cmd, error) {
 	cmd, err := b.lab.Command(ctx, node, args...)
 	if err != nil {
 		return nil, err
 	}
-	// Variables of the user's for Podman would lead it out of the node.
+	// The user's variables for Podman would lead it out of the node.
 	inherited := func(v string) bool {
 		return strings.HasPrefix(v, "CONTAINERS_") ||
 			strings.HasPrefix(v, "PATH=")
@@ -73,7 +74,7 @@ func (b *bed) command(ctx context.Context, node string, args []string) (*exec.Cm
 	return cmd, nil
 }
 
-// exec runs a command in a node and returns what it printed.
+// exec runs a command in a node and returns its output.
 func (b *bed) exec(ctx context.Context, node string, args ...string) (string, error) {
 	cmd, err := b.command(ctx, node, args)
 	if err != nil {
@@ -89,8 +90,8 @@ func (b *bed) exec(ctx context.Context, node string, args ...string) (string, er
 	return out.String(), nil
 }
 
-// detached runs a command that leaves a container running, whose input and output must be nothing.
-// Why it failed is in its log, a file of the node.
+// detached runs a command that leaves a container running, so its input and output must be /dev/null. The
+// reason of a failure is in its log, a file of the node.
 func (b *bed) detached(ctx context.Context, node, log string, args ...string) error {
 	cmd, err := b.command(ctx, node, args)
 	if err != nil {
@@ -126,7 +127,7 @@ func (b *bed) time(ctx context.Context, node string, args ...string) (float64, e
 	return seconds, nil
 }
 
-// path is where this program finds a file of a node.
+// path returns where this program finds a file of a node.
 func (b *bed) path(node, file string) (string, error) {
 	root, err := b.lab.Root(node)
 	if err != nil {
@@ -135,7 +136,7 @@ func (b *bed) path(node, file string) (string, error) {
 	return filepath.Join(root, file), nil
 }
 
-// empty makes a directory in a node that has nothing in it.
+// empty makes an empty directory in a node.
 func (b *bed) empty(node, dir string) error {
 	path, err := b.path(node, dir)
 	if err != nil {
@@ -164,7 +165,7 @@ func (b *bed) write(node, file string, data []byte) error {
 	return nil
 }
 
-// sizeOf adds up the files in a directory of a node, or is the size of a file.
+// sizeOf returns the size of a file of a node, or the total size of the files in a directory.
 func (b *bed) sizeOf(node, path string) (float64, error) {
 	path, err := b.path(node, path)
 	if err != nil {

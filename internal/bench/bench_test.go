@@ -66,7 +66,7 @@ func TestFailedWayHasARowThatSaysWhy(t *testing.T) {
 	}
 }
 
-// measuredRow makes a row of one sample.
+// measuredRow returns a row of one sample.
 func measuredRow(workload, link, way, metric string, value float64) Row {
 	s := &series{workload: workload, link: link, way: way}
 	s.add([]measurement{{metric, value}})
@@ -124,7 +124,7 @@ func TestResultFile(t *testing.T) {
 		Rows:    rows, Asked: judge(rows),
 	}
 	path := filepath.Join(t.TempDir(), "made", "result.json")
-	for range 2 { // it replaces an older one
+	for range 2 { // the second replaces the first
 		if err := result.WriteFile(path); err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestSelected(t *testing.T) {
 	}
 }
 
-// What is written about the scenarios is right.
+// TestScenarios: the descriptions of the scenarios are right.
 func TestScenarios(t *testing.T) {
 	for _, s := range scenarios() {
 		for _, link := range s.links {

@@ -15,22 +15,22 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Where Godwit has what is read here, in a node.
+// Godwit's directories that the bundle reads, in a node.
 const (
 	godwitContainers = "/var/lib/godwit/containers"
 	godwitLayers     = "/var/lib/godwit/layers"
 )
 
-// bundle is a container for runc that is the same as one of Godwit's: made from its specification
-// and its layers, so that both have the same mounts, namespaces, capabilities, seccomp filter and
-// files. It is the same on both nodes.
+// bundle is a container for runc that is the same as one of Godwit's: made from its specification and its
+// layers, so that both have the same mounts, namespaces, capabilities, seccomp filter and files. It is the
+// same on both nodes.
 type bundle struct {
 	bed   *bed
 	dir   string // in a node
 	name  string // in runc
 	plug  plug
 	model engine.Container
-	// command is what runs in it; what runs in the model if it is nil.
+	// command runs in the container; nil: the command of the model.
 	command []string
 }
 
@@ -48,7 +48,7 @@ func (c bundle) runc(args ...string) []string {
 	return append([]string{c.bed.runc, "--root", c.dir + "/runc"}, args...)
 }
 
-// make makes the bundle in a node. home is the node that has Godwit's container.
+// make makes the bundle in a node. home is the node with Godwit's container.
 func (c bundle) make(ctx context.Context, home, node string) error {
 	spec, err := c.spec(home)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c bundle) make(ctx context.Context, home, node string) error {
 	if err := c.makeMounts(home, node, spec); err != nil {
 		return err
 	}
-	// The fastest way to hold packets that CRIU has itself.
+	// The fastest way of CRIU's own to hold packets.
 	if err := c.bed.write(node, c.config(), []byte("network-lock nftables\n")); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (c bundle) make(ctx context.Context, home, node string) error {
 	return err
 }
 
-// spec is Godwit's own specification of the container, with other places.
+// spec returns Godwit's own specification of the container, with other paths.
 func (c bundle) spec(home string) (*specs.Spec, error) {
 	path, err := c.bed.path(home, filepath.Join(godwitContainers, c.model.Definition.ID, "config.json"))
 	if err != nil {
@@ -134,7 +134,7 @@ func (c bundle) makeMounts(home, node string, spec *specs.Spec) error {
 		m.Source = c.dir + "/mounts/" + strconv.Itoa(i)
 		if info.IsDir() {
 			err = c.bed.empty(node, m.Source)
-		} else { // hosts, for one
+		} else { // for example hosts
 			var content []byte
 			if content, err = os.ReadFile(theirs); err == nil {
 				err = c.bed.write(node, m.Source, content)
@@ -147,7 +147,7 @@ func (c bundle) makeMounts(home, node string, spec *specs.Spec) error {
 	return nil
 }
 
-// mountDir is where a node has what is mounted at a place in the container.
+// mountDir returns a node's source of a mount in the container.
 func (c bundle) mountDir(home, destination string) (string, error) {
 	spec, err := c.spec(home)
 	if err != nil {
@@ -161,7 +161,7 @@ func (c bundle) mountDir(home, destination string) (string, error) {
 	return "", fmt.Errorf("nothing is mounted at %s", destination)
 }
 
-// layers are the directories of the image in a node, the uppermost first, as overlayfs wants them.
+// layers returns the directories of the image in a node, the uppermost first, in overlayfs's format.
 func (c bundle) layers(node string) (string, error) {
 	var lower []string
 	for _, digest := range c.model.Definition.Layers {
@@ -180,7 +180,7 @@ func (c bundle) start(ctx context.Context, node string) error {
 	return c.bed.detached(ctx, node, log, c.runc("--log", log, "run", "-d", "--bundle", c.dir, c.name)...)
 }
 
-// pid is that of the container's first process.
+// pid returns the PID of the container's first process.
 func (c bundle) pid(ctx context.Context, node string) (int, error) {
 	out, err := c.bed.exec(ctx, node, c.runc("state", c.name)...)
 	if err != nil {
@@ -199,7 +199,7 @@ func (c bundle) kill(ctx context.Context, node string) error {
 	return err
 }
 
-// checkpoint writes the container's state into memory and ends it.
+// checkpoint writes the container's state to memory and ends it.
 func (c bundle) checkpoint(ctx context.Context, node string, options ...string) (float64, error) {
 	for _, dir := range []string{c.images(), c.work()} {
 		if err := c.bed.empty(node, dir); err != nil {
@@ -211,7 +211,7 @@ func (c bundle) checkpoint(ctx context.Context, node string, options ...string) 
 	return c.bed.time(ctx, node, c.runc(append(args, c.name)...)...)
 }
 
-// restore makes the container from what is in a directory.
+// restore restores the container from a directory.
 func (c bundle) restore(ctx context.Context, node, images string, options ...string) (float64, error) {
 	args := append([]string{
 		"restore", "--detach", "--bundle", c.dir, "--image-path", images, "--work-path", c.work(),
@@ -220,7 +220,7 @@ func (c bundle) restore(ctx context.Context, node, images string, options ...str
 	return c.bed.time(ctx, node, c.runc(append(args, c.name)...)...)
 }
 
-// remove removes all of it from a node.
+// remove removes the container from a node completely.
 func (c bundle) remove(ctx context.Context, node string) error {
 	if !c.bed.has(node, c.dir) {
 		return nil

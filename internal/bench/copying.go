@@ -4,14 +4,14 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 )
 
-// The ways of the suite files that other suites have not.
+// The ways that only the suite files has.
 const (
 	wayRsyncTwice = "rsync"            // by its own protocol, twice: the second time nothing is written
 	wayRsyncSSH   = "rsync over ssh"   // the same
 	wayVolume     = "podman volume"    // export | import, over ssh
 	waySave       = "podman save"      // save | load, over ssh
 	wayRestart    = "godwit restart"   // its processes start anew
-	wayStopped    = "godwit restart 0" // nothing is copied before they are stopped
+	wayStopped    = "godwit restart 0" // nothing is copied before the stop
 )
 
 // FilesWays lists the ways of the suite files.
@@ -20,16 +20,16 @@ func FilesWays() []string {
 		wayStopped}
 }
 
-// Metrics of the suite files. What is sent is counted on the link, in both directions, whoever
-// sends it; but of Godwit's parts it is the content of files that its report tells.
+// Metrics of the suite files. Sent bytes are counted on the link, in both directions, whoever sends them;
+// but for parts of Godwit they are the content of files according to its report.
 const (
-	metricTree      = "tree_bytes"    // what there is to copy: in a quick run less than its name says
+	metricTree      = "tree_bytes"    // size of the files: in a quick run less than its name says
 	metricFirst     = "first_seconds" // the first copy
 	metricFirstSent = "first_sent_bytes"
-	// what is copied of it while nothing is written: for Godwit a part of the freeze
+	// the copy while nothing is written: for Godwit a part of the freeze
 	metricAgain        = "again_seconds"
-	metricAgainSent    = "again_sent_bytes" // all after the first copy
-	metricLink         = "link_bytes"       // in all
+	metricAgainSent    = "again_sent_bytes" // everything after the first copy
+	metricLink         = "link_bytes"       // in total
 	metricChanged      = "changed_entries"  // that the last copy found
 	metricFileRounds   = "file_rounds"      // before the freeze
 	metricLayers       = "layers_bytes"     // of image layers
@@ -39,7 +39,7 @@ const (
 
 // The workloads of the suite files.
 const (
-	workloadOneFile  = "one file" // what the freeze of others is compared with
+	workloadOneFile  = "one file" // baseline for the freezes of others
 	workloadLarge    = "1GiB in 10 files"
 	workloadMany     = "100,000 files" // 1 KiB each
 	workloadByte     = "1GiB file, 1 byte changed"
@@ -55,22 +55,22 @@ const (
 	linkStudyD = "20mbit/20ms"
 )
 
-// copying is a container with files that is moved over a link in some ways, or files that peers copy.
+// copying is a container with files that is moved over a link in several ways, or files that others copy.
 type copying struct {
 	name  string
 	link  string
 	tree  tree.Config
-	image []int64 // bytes of the layers of its image, beside the program's
+	image []int64 // bytes of the layers of its image, in addition to the program's
 	there bool    // the target has the image
-	flip  bool    // a byte is changed while it is copied for the first time
-	next  int     // files rewritten before peers copy again; Godwit's are rewritten all the time
+	flip  bool    // a byte is changed during the first copy
+	next  int     // files rewritten before others copy again; Godwit's are rewritten all the time
 	ways  []string
 	runs  int // of each way
 	quick int // in a quick run; 0: none
-	part  int // in a quick run there is a so-manieth part of it; all if 0
+	part  int // divisor of the size in a quick run; 0: full size
 }
 
-// copyings are what the suite files measures.
+// copyings returns the workloads of the suite files.
 func copyings() []copying {
 	own, rsyncs := []string{wayCold, wayPreCopy}, []string{wayRsyncTwice, wayRsyncSSH}
 	with := func(ways []string, more ...string) []string { return append(more, ways...) }
@@ -123,7 +123,7 @@ func copyings() []copying {
 
 func (c *copying) turns() turns { return turns{c.name, &c.ways, &c.runs, c.quick} }
 
-// sized is what is measured: in a quick run less of it, that changes less.
+// sized returns the workload of this run: a quick run has less data, with fewer changes.
 func (c copying) sized(quick bool) copying {
 	if !quick || c.part == 0 {
 		return c
@@ -144,7 +144,7 @@ func (c copying) sized(quick bool) copying {
 	return c
 }
 
-// size is what there is to copy.
+// size returns the number of bytes to copy.
 func (c copying) size() float64 {
 	sum := float64(c.tree.Files) * float64(c.tree.Size)
 	if len(c.image) > 0 {
@@ -161,7 +161,7 @@ func FilesNames() []string {
 	return namesOf(copyings(), func(c copying) string { return c.name })
 }
 
-// selectedCopyings are what a configuration asks for, with the ways and numbers of runs of it.
+// selectedCopyings returns the workloads that a configuration selects, with its ways and numbers of runs.
 func (c Config) selectedCopyings() ([]copying, error) {
 	return selectTurns(c, copyings(), FilesWays(), (*copying).turns)
 }

@@ -6,22 +6,22 @@ import (
 	"slices"
 )
 
-// What is asked of files.
+// Requirements of files.
 const (
-	firstFactor    = 1.1     // of the time that the bytes need at the link's bandwidth
+	firstFactor    = 1.1     // of the time for the bytes at the link's bandwidth
 	fasterPlain    = 3       // times rsync's speed, for small files
 	fasterFar      = 10      // times that of rsync over ssh, over a long link
 	filesFreeze    = 0.100   // seconds that files add to a freeze
-	byteSent       = 1 << 20 // bytes, for one that has changed
-	thereTotal     = 1       // seconds, with an image that is there
-	notThereFactor = 1.3     // of the time that an image's bytes need
+	byteSent       = 1 << 20 // bytes, for one changed byte
+	thereTotal     = 1       // seconds, if the target has the image
+	notThereFactor = 1.3     // of the time for an image's bytes
 	storePreCopy   = 1       // seconds of downtime
 	storeRestart   = 3       // the same
 	agentMost      = 64 << 20
 )
 
-// judgeCopying compares what the suite files has measured with what is asked. What was not measured
-// is not judged.
+// judgeCopying compares the measurements of the suite files with the requirements. It does not judge
+// metrics that were not measured.
 func judgeCopying(rows []Row) []Asked {
 	m := medians(rows)
 	asked := slices.Concat(m.firstCopy(), m.filesFrozen(), m.images(), m.stores(), []Asked{m.agentMemory()})
@@ -48,7 +48,7 @@ func (m medians) firstCopy() []Asked {
 	}
 }
 
-// filesFrozen judges what files add to the freeze of a container that has but one.
+// filesFrozen judges how much files add to the freeze of a container with a single file.
 func (m medians) filesFrozen() []Asked {
 	var asked []Asked
 	for _, workload := range []string{workloadMany, workloadByte} {
@@ -88,7 +88,7 @@ func (m medians) stores() []Asked {
 		downtime("restart", wayRestart, storeRestart)}
 }
 
-// agentMemory judges the most memory that any agent had in any of the medians.
+// agentMemory judges the largest memory of any agent in any of the medians.
 func (m medians) agentMemory() Asked {
 	most := math.NaN()
 	for _, row := range m {

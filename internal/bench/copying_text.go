@@ -2,7 +2,7 @@ package bench
 
 import "io"
 
-// writeCopying has a table for each workload and link of the suite files.
+// writeCopying prints a table for each workload and link of the suite files.
 func (r Result) writeCopying(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{

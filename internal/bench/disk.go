@@ -9,13 +9,13 @@ import (
 
 const (
 	diskImage = "/var/lib/godwit/bench.ext4" // on the node's own disk
-	diskBytes = 32 << 30                     // of which only what is written takes room
+	diskBytes = 32 << 30                     // sparse: only written blocks take space
 )
 
-// freshDisks gives a directory of each node a new, empty ext4. On one from which many files were
-// removed lately every new file takes longer: the numbers of those are not given out again for a
-// minute, and the kernel looks at all of them (fs/ext4/ialloc.c, recently_deleted). A way would so
-// pay for those that had their turn before.
+// freshDisks mounts a new, empty ext4 on a directory of each node. On a file system from which many files
+// were recently removed, every new file takes longer: their inode numbers are not reused for a minute, and
+// the kernel examines all of them (fs/ext4/ialloc.c, recently_deleted). A way would thus pay for the ways
+// before it.
 func (b *bed) freshDisks(ctx context.Context, dir string) error {
 	for _, node := range nodes {
 		if err := b.freshDisk(ctx, node, dir); err != nil {
@@ -39,11 +39,11 @@ func (b *bed) freshDisk(ctx context.Context, node, dir string) error {
 	return b.all(ctx, node,
 		[]string{"mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", diskImage},
 		[]string{"mkdir", "-p", dir},
-		// Nothing is to be made ready in the background while it is measured.
+		// Nothing may be initialised in the background during a measurement.
 		[]string{"mount", "-o", "loop,noinit_itable", diskImage, dir})
 }
 
-// dropDisks takes them away again, from nodes that have them.
+// dropDisks unmounts them from nodes that have them.
 func (b *bed) dropDisks(ctx context.Context, dir string) error {
 	var failed error
 	for _, node := range nodes {

@@ -13,22 +13,22 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// follower is a way to move a program whose memory may follow it.
+// follower is a way to move a program whose memory may follow after the handover.
 type follower interface {
 	name() string
-	// start makes the container on the first node, with its memory filled.
+	// start starts the container on the first node, with its memory filled.
 	start(ctx context.Context) error
-	// dial connects to the program, on the node where it is.
+	// dial connects to the program, on its current node.
 	dial(ctx context.Context) (net.Conn, error)
-	// keepsConnections tells that connections go with the container.
+	// keepsConnections reports whether connections move with the container.
 	keepsConnections() bool
-	// move moves the container to the other node, calls atResume when it runs there or later, and
-	// returns when all of its memory is there, or nobody wants to wait any longer.
+	// move moves the container to the other node, calls atResume when it runs there or later, and returns
+	// when all of its memory is there, or the wait is given up.
 	move(ctx context.Context, atResume func()) (moved, error)
 	stop(ctx context.Context) error
 }
 
-// moved is what a move took.
+// moved is the result of a move.
 type moved struct {
 	resumed  time.Time
 	came     float64 // bytes of its memory; all, unless…
@@ -36,20 +36,20 @@ type moved struct {
 	measured []measurement
 }
 
-// pushed notes when all memory was there, of which so much came after the resume.
+// pushed notes when all memory was there, and how much of it came after the resume.
 func (m *moved) pushed(at time.Time, size float64) {
 	took := at.Sub(m.resumed).Seconds()
 	m.measured = append(m.measured, measurement{metricPush, took}, measurement{metricGoodput, size / took})
 }
 
-// unfinished notes that until now no more than this came.
+// unfinished notes that only this much memory has come so far.
 func (m *moved) unfinished(at time.Time, came float64) {
 	m.partly, m.came = true, came
 	m.measured = append(m.measured, measurement{metricCame, came},
 		measurement{metricGoodput, came / at.Sub(m.resumed).Seconds()})
 }
 
-// dialProgram connects to a program that may just be starting.
+// dialProgram connects to a program that may still be starting.
 func (b *bed) dialProgram(ctx context.Context, machine, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -64,7 +64,7 @@ func (b *bed) dialProgram(ctx context.Context, machine, address string) (net.Con
 	}
 }
 
-// asking is how long one question may take: a program that waits for pages answers after that.
+// asking is how long one question may take: a program that waits for pages answers late.
 const asking = 10 * time.Minute
 
 // ask asks the program one question over a connection of its own.
@@ -86,7 +86,7 @@ type followerOfGodwit struct{ *godwitWay }
 
 func (g followerOfGodwit) keepsConnections() bool { return true }
 
-// dial connects from a client that is attached to the first node and stays there, or from the node itself.
+// dial connects from a client that stays attached to the first node, or from the node itself.
 func (g followerOfGodwit) dial(ctx context.Context) (net.Conn, error) {
 	container, err := g.inspect(ctx)
 	if err != nil {
@@ -134,11 +134,11 @@ func (g followerOfGodwit) move(ctx context.Context, atResume func()) (moved, err
 	return result, g.awaitFilled(ctx)
 }
 
-// fromPush takes from a report what is about the pages that followed.
+// fromPush returns a report's measurements of the post-copy push.
 func fromPush(r migration.Report) []measurement {
 	d := r.Push
 	if d == nil {
-		return nil // none did
+		return nil // there was none
 	}
 	followed := float64(d.RemotePages) * float64(pageSize())
 	return []measurement{
@@ -151,7 +151,7 @@ func fromPush(r migration.Report) []measurement {
 	}
 }
 
-// fromAccessed takes from what the program has seen, while so many bytes came, what is compared.
+// fromAccessed returns the program's own measurements while so many bytes came.
 func fromAccessed(seen pages.Accessed, came float64) []measurement {
 	return []measurement{
 		{metricWaits, float64(seen.Waits)}, {metricFaultsPer, float64(seen.Waits) * gibi / came},
@@ -161,7 +161,7 @@ func fromAccessed(seen pages.Accessed, came float64) []measurement {
 	}
 }
 
-// service is a client that has the program look at all that is hot, and answer, ten times a second.
+// service is a client that makes the program read all its hot memory, and answer, ten times a second.
 type service struct {
 	conn    net.Conn
 	mu      sync.Mutex
@@ -172,7 +172,7 @@ type service struct {
 
 const askEvery = 100 * time.Millisecond
 
-// startService begins to ask.
+// startService starts the client.
 func startService(ctx context.Context, f follower) (*service, error) {
 	conn, err := f.dial(ctx)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *service) ask(ctx context.Context) error {
 	}
 }
 
-// await waits until it has had an answer after an instant.
+// await waits for an answer after an instant.
 func (s *service) await(ctx context.Context, after time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -227,7 +227,7 @@ func (s *service) await(ctx context.Context, after time.Time) error {
 	}
 }
 
-// seen is how long after an instant the next answer came, and the longest time between two.
+// seen returns how long after an instant the next answer came, and the longest time between two answers.
 func (s *service) seen(after time.Time) (answered, gap time.Duration, has bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 const suiteEngines = "engines"
 
-// The ways of the suite engines. Godwit's are all by mode pre-copy.
+// The ways of the suite engines. Godwit's all use mode pre-copy.
 const (
 	wayEmbedded      = "godwit, embedded"
 	wayByDocker      = "godwit, docker"
@@ -27,7 +27,7 @@ const (
 	wayLXCOwn        = "lxc-checkpoint"
 )
 
-// enginePairs are Godwit's way and the engine's own, of each engine.
+// enginePairs returns Godwit's way and the engine's own, for each engine.
 func enginePairs() [][2]string {
 	return [][2]string{
 		{wayByDocker, wayDockerOwn}, {wayByPodman, wayPodmanOwn}, {wayByContainerd, wayContainerdOwn},
@@ -35,8 +35,7 @@ func enginePairs() [][2]string {
 	}
 }
 
-// EngineWays lists the ways in which the suite engines moves containers, in the order in which they
-// take turns.
+// EngineWays lists the ways in which the suite engines moves containers, in the order of their turns.
 func EngineWays() []string {
 	ways := []string{wayEmbedded}
 	for _, pair := range enginePairs() {
@@ -45,7 +44,7 @@ func EngineWays() []string {
 	return ways
 }
 
-// metricCreate is the time that the engine at the target spends on making the container, ahead of the freeze.
+// metricCreate is the time that the target's engine needs to make the container, before the freeze.
 const metricCreate = "create_seconds"
 
 // engined is a workload that several engines run.
@@ -55,11 +54,11 @@ type engined struct {
 	runs, quick int // of each way; there and back are two
 }
 
-// engineds are what the suite engines measures.
+// engineds returns the workloads of the suite engines.
 func engineds() []engined {
 	tiny := containerWorkload{name: workloadTiny, image: "busybox",
 		args: []string{"/usr/bin/sleep", "1000000"}}
-	// as the image says: LXC takes it not from there
+	// as in the image: LXC does not read it there
 	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort, args: []string{
 		"/usr/bin/redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly",
 		"no",
@@ -67,14 +66,14 @@ func engineds() []engined {
 	return []engined{{tiny, EngineWays(), 14, 2}, {redis, EngineWays(), 8, 2}}
 }
 
-// EngineNames lists what can be moved.
+// EngineNames lists the workloads of the suite engines.
 func EngineNames() []string {
 	return namesOf(engineds(), func(e engined) string { return e.name })
 }
 
-// Engines measures how containers of other engines move, beside those of Godwit's own, and each
-// engine's own way. When it returns nothing is left of it on the machine. If some ways failed the
-// result has what was measured; the error says which of Godwit's.
+// Engines measures moves of other engines' containers, beside Godwit's own, and each engine's own way. When
+// it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements;
+// the error lists Godwit's failures.
 func Engines(ctx context.Context, config Config) (Result, error) {
 	chosen, err := selectTurns(config, engineds(), EngineWays(),
 		func(e *engined) turns { return turns{e.name, &e.ways, &e.runs, e.quick} })
@@ -85,7 +84,7 @@ func Engines(ctx context.Context, config Config) (Result, error) {
 		func(ctx context.Context, s *suite) error { return s.byEngines(ctx, chosen) }, judgeEngines)
 }
 
-// byEngines measures all that was chosen.
+// byEngines measures the selected workloads.
 func (s *suite) byEngines(ctx context.Context, chosen []engined) (err error) {
 	var daemons rsyncDaemons
 	defer func() { err = errors.Join(err, daemons.stop()) }()
@@ -117,7 +116,7 @@ func (s *suite) outsideEngines() []outsideEngine {
 		containerd{s.bed}, lxc{s.bed}}
 }
 
-// engineOf is the engine whose containers a way moves; empty: Godwit's own.
+// engineOf returns the engine whose containers a way moves; empty: Godwit's own.
 func engineOf(way string) string {
 	switch way {
 	case wayByDocker, wayDockerOwn:
@@ -132,7 +131,7 @@ func engineOf(way string) string {
 	return ""
 }
 
-// byEnginesOne moves a workload in all ways, each container to and fro.
+// byEnginesOne moves a workload in all ways, each container there and back.
 func (s *suite) byEnginesOne(ctx context.Context, e engined) (err error) {
 	archive, err := s.buildImage(ctx, e.containerWorkload)
 	if err != nil {
@@ -182,7 +181,7 @@ func (s *suite) engineWay(name string, w containerWorkload, archive string) way 
 	return &checkpointWay{one}
 }
 
-// writeEngines has a table for each workload.
+// writeEngines prints a table for each workload.
 func (r Result) writeEngines(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{
@@ -195,11 +194,11 @@ func (r Result) writeEngines(w io.Writer) {
 }
 
 const (
-	engineSlack = 0.080 // seconds, that the freeze of another engine's container may take longer
+	engineSlack = 0.080 // seconds: how much longer the freeze of another engine's container may be
 	ownPart     = 0.25  // of the engine's own way
 )
 
-// judgeEngines compares what was measured with what is asked.
+// judgeEngines compares the measurements with the requirements.
 func judgeEngines(rows []Row) []Asked {
 	m := medians(rows)
 	var asked []Asked

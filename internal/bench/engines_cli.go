@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// byCommand is Docker or Podman, as far as their command lines are the same.
+// byCommand is the common part of Docker's and Podman's command lines.
 type byCommand struct {
 	bed     *bed
 	program string
@@ -32,13 +32,13 @@ func (c byCommand) load(ctx context.Context, node, archive string, _ outside) (s
 	return name, nil
 }
 
-// bridge is a network that the engines of both nodes have.
+// bridge is a network of the engines on both nodes.
 const (
 	bridge       = "bench"
 	bridgeSubnet = "172.30.0.0/24"
 )
 
-// create is the command line that makes a container; verb: run or create.
+// create returns the command line that makes a container; verb: run or create.
 func (c byCommand) create(one outside, verb ...string) []string {
 	args := append([]string{c.program}, append(verb, "--name", one.name)...)
 	network := "none"
@@ -69,7 +69,7 @@ func (c byCommand) pid(ctx context.Context, node string, one outside) (int, erro
 	return pid, nil
 }
 
-// server is the port that the node publishes.
+// server returns the port that the node publishes.
 func (c byCommand) server(node string, one outside) (string, error) {
 	address, err := c.bed.lab.Address(node)
 	return netip.AddrPortFrom(address, uint16(one.port)).String(), err
@@ -78,7 +78,7 @@ func (c byCommand) server(node string, one outside) (string, error) {
 // docker is the node's Docker.
 type docker struct{ byCommand }
 
-// bringUp has Docker allow its checkpoints, which are an experiment of its.
+// bringUp enables Docker's checkpoints, which are an experimental feature.
 func (d docker) bringUp(ctx context.Context, node string) error {
 	err := d.bed.withCRIU(func() error { return d.bed.lab.StartDocker(ctx, node, "--experimental") })
 	if err == nil {
@@ -87,7 +87,7 @@ func (d docker) bringUp(ctx context.Context, node string) error {
 	return err
 }
 
-// withCRIU starts a daemon, whose runc finds CRIU where the daemon was started.
+// withCRIU starts a daemon whose runc finds CRIU in the daemon's environment.
 func (b *bed) withCRIU(start func() error) error {
 	path := os.Getenv("PATH")
 	if err := os.Setenv("PATH", filepath.Dir(b.criu.Path)+":"+path); err != nil {
@@ -103,11 +103,11 @@ func (d docker) remove(ctx context.Context, node string, c outside) error {
 	return err
 }
 
-// checkpointed is docker checkpoint, a copy, and docker start --checkpoint. Docker 20.10 takes a
-// checkpoint from nowhere but its own directory.
+// checkpointed is docker checkpoint, a copy, and docker start --checkpoint. Docker 20.10 accepts a
+// checkpoint only from its own directory.
 func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]measurement, error) {
 	to := other(from)
-	_ = d.remove(ctx, to, c) // of a move before that broke off
+	_ = d.remove(ctx, to, c) // left by an earlier failed move
 	if _, err := d.bed.exec(ctx, to, d.create(c, "create")...); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]mea
 	}
 	restore, err := d.bed.time(ctx, to, "docker", "start", "--checkpoint", dockerCheckpoint, c.name)
 	if err == nil {
-		_, err = d.bed.exec(ctx, to, "rm", "--recursive", there) // or the next one could not have its name
+		_, err = d.bed.exec(ctx, to, "rm", "--recursive", there) // or the next one could not use its name
 	}
 	if err == nil {
 		err = d.remove(ctx, from, c)
@@ -144,7 +144,7 @@ func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]mea
 // dockerCheckpoint is the checkpoint's name.
 const dockerCheckpoint = "bench"
 
-// checkpoints is where Docker has the checkpoint of a container.
+// checkpoints returns Docker's directory of a container's checkpoints.
 func (d docker) checkpoints(ctx context.Context, node, container string) (string, error) {
 	out, err := d.bed.exec(ctx, node, "sh", "-c",
 		`echo "$(docker info --format '{{.DockerRootDir}}')/containers/$(docker inspect --format '{{.Id}}' "$0")/checkpoints"`, container)
@@ -231,15 +231,14 @@ func (c containerd) remove(ctx context.Context, node string, one outside) error 
 	return err
 }
 
-// Where a checkpoint of containerd is: an image, and its archive.
+// Where a checkpoint of containerd is stored: an image, and its archive.
 const (
 	ctrCheckpoint = "example.com/bench:checkpoint"
 	ctrArchive    = benchDir + "/containerd.tar"
 )
 
-// checkpointed is an image of the container with its files and its state, sent as an archive. The
-// container would run on beside it: what it does from then on is lost, so it is as if it stood
-// still.
+// checkpointed makes an image of the container with its files and its state, and sends it as an archive.
+// The container would continue to run: its later changes are lost, so this counts as downtime.
 func (c containerd) checkpointed(ctx context.Context, from string, one outside) ([]measurement, error) {
 	to := other(from)
 	checkpoint, err := c.bed.timed(ctx, from,
@@ -256,7 +255,7 @@ func (c containerd) checkpointed(ctx context.Context, from string, one outside) 
 		return nil, err
 	}
 	restore, err := c.bed.timed(ctx, to,
-		// unpacking knows no checkpoints
+		// unpacking fails for checkpoints
 		[]string{"ctr", "images", "import", "--no-unpack", incoming + "/" + filepath.Base(ctrArchive)},
 		[]string{"ctr", "containers", "restore", "--rw", "--live", one.name, ctrCheckpoint})
 	for _, node := range nodes {

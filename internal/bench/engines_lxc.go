@@ -20,8 +20,7 @@ const (
 	lxcImages = benchDir + "/lxc" // of lxc-checkpoint
 )
 
-// lxcSettings are those without which no container of LXC can be checkpointed, and the program in
-// the place of an init.
+// lxcSettings are required for a checkpoint of an LXC container, and run the program in place of an init.
 const lxcSettings = `lxc.console.path = none
 lxc.tty.max = 0
 lxc.mount.auto = proc:mixed sys:mixed
@@ -37,8 +36,8 @@ lxc.net.0.ipv4.address = %s/32
 lxc.net.0.ipv4.gateway = 169.254.1.1
 `
 
-// address is one of the subnet of the first node, and each workload's own: of a container that is
-// no more it may still be known.
+// address returns an address in the subnet of the first node, different for each workload: neighbours may
+// still know the address of a removed container.
 func (lxc) address(c outside) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 88, 1, byte(200 + c.port%50)})
 }
@@ -49,8 +48,7 @@ func (l lxc) bringUp(ctx context.Context, node string) error { return l.bed.lab.
 
 func (lxc) connects() bool { return true }
 
-// load makes nothing at the target of a container that Godwit brings. For LXC's own way its files
-// are on both nodes.
+// load does nothing at the target of Godwit's moves. For LXC's own way, it puts the files on both nodes.
 func (l lxc) load(ctx context.Context, node, archive string, c outside) (string, error) {
 	if c.connected && node != nodes[0] {
 		return archive, nil
@@ -58,8 +56,7 @@ func (l lxc) load(ctx context.Context, node, archive string, c outside) (string,
 	root := filepath.Join(lxcPlace, c.name, "rootfs")
 	command := slices.Clone(c.args)
 	for i, word := range command {
-		// LXC splits at spaces, whatever is quoted (split_init_cmd); what Redis reads so is an
-		// empty word
+		// LXC splits at spaces, whatever is quoted (split_init_cmd); Redis reads this as an empty word
 		if word == "" {
 			command[i] = `""`
 		}
@@ -76,7 +73,7 @@ func (l lxc) load(ctx context.Context, node, archive string, c outside) (string,
 	return archive, l.unpack(ctx, node, archive, root)
 }
 
-// unpack makes a directory tree of an image.
+// unpack unpacks an image into a directory tree.
 func (l lxc) unpack(ctx context.Context, node, archive, root string) error {
 	out, err := l.bed.exec(ctx, node, "tar", "--extract", "--to-stdout", "--file", archive, "manifest.json")
 	if err != nil {
@@ -117,7 +114,7 @@ func (l lxc) remove(ctx context.Context, node string, c outside) error {
 	return err
 }
 
-// checkpointed is lxc-checkpoint, a copy of what that has left, and lxc-checkpoint on the other node.
+// checkpointed is lxc-checkpoint, a copy of its files, and lxc-checkpoint on the other node.
 func (l lxc) checkpointed(ctx context.Context, from string, c outside) ([]measurement, error) {
 	if err := l.bed.empty(from, lxcImages); err != nil {
 		return nil, err

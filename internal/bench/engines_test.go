@@ -37,7 +37,7 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// TestJudgeEngines: what was not measured is not judged.
+// TestJudgeEngines: metrics that were not measured are not judged.
 func TestJudgeEngines(t *testing.T) {
 	row := func(way string, seconds float64) Row {
 		return Row{Workload: workloadTiny, Link: linkFast, Way: way, Metric: metricDowntime,

@@ -13,32 +13,32 @@ import (
 // outside is a container of another engine.
 type outside struct {
 	name      string
-	image     string // as the engine calls it
+	image     string // the engine's name for it
 	args      []string
-	port      int  // on which it listens; 0: on none
-	connected bool // by the engine's network; otherwise it has none, and what it takes is the engine's part
+	port      int  // that it listens on; 0: none
+	connected bool // to the engine's network; otherwise it has none, and only the engine's part is measured
 }
 
-// outsideEngine is an engine that a node has besides Godwit's, by its command line.
+// outsideEngine is an engine besides Godwit's on a node, used through its command line.
 type outsideEngine interface {
 	name() string
 	bringUp(ctx context.Context, node string) error
-	// connects tells whether its containers keep their connections when they move.
+	// connects reports whether its containers keep their connections when they move.
 	connects() bool
-	// load brings an image into the engine, and what the engine needs for such a container.
+	// load loads an image into the engine, and prepares the engine for such a container.
 	load(ctx context.Context, node, archive string, c outside) (image string, err error)
 	run(ctx context.Context, node string, c outside) error
-	// pid of its first process, in the node.
+	// pid returns the PID of its first process, in the node.
 	pid(ctx context.Context, node string, c outside) (int, error)
-	// server is where one that is connected answers, as long as it has not moved from there.
+	// server returns the address of a connected container, as long as it has not moved from there.
 	server(node string, c outside) (address string, err error)
-	// remove removes one at once.
+	// remove removes a container at once.
 	remove(ctx context.Context, node string, c outside) error
-	// checkpointed moves a container in the engine's own way, and tells what that took.
+	// checkpointed moves a container in the engine's own way, and returns the times of its parts.
 	checkpointed(ctx context.Context, from string, c outside) ([]measurement, error)
 }
 
-// engineWay is what the ways have in common that move containers of other engines.
+// engineWay is the common part of ways that move containers of other engines.
 type engineWay struct {
 	bed       *bed
 	engine    outsideEngine
@@ -47,7 +47,7 @@ type engineWay struct {
 	archive   string // the image
 	at        string
 	users     *redisClient
-	filled    bool // a Redis has its data
+	filled    bool // its Redis has its data
 }
 
 func (e *engineWay) name() string { return e.title }
@@ -75,7 +75,7 @@ func (e *engineWay) start(ctx context.Context) error {
 	return err
 }
 
-// within does something with a Redis by a connection from within its container.
+// within connects to a Redis from within its container.
 func (e *engineWay) within(ctx context.Context, do func(*workload.RedisCounter) error) error {
 	pid, err := e.engine.pid(ctx, e.at, e.container)
 	if err != nil {
@@ -88,7 +88,7 @@ func (e *engineWay) within(ctx context.Context, do func(*workload.RedisCounter) 
 	return errors.Join(do(workload.NewRedisCounter(conn)), conn.Close())
 }
 
-// stop also looks whether a Redis has what was stored in it.
+// stop also checks that a Redis still has its data.
 func (e *engineWay) stop(ctx context.Context) error {
 	failed := e.users.end()
 	if e.filled {
@@ -96,11 +96,11 @@ func (e *engineWay) stop(ctx context.Context) error {
 			e.within(ctx, func(r *workload.RedisCounter) error { return r.Verify(redisDataBytes) }))
 	}
 	failed = errors.Join(failed, e.engine.remove(ctx, e.at, e.container))
-	_ = e.engine.remove(ctx, other(e.at), e.container) // there is one if a way of the engine's own broke off
+	_ = e.engine.remove(ctx, other(e.at), e.container) // left if an engine's own way failed
 	return failed
 }
 
-// movedWay is Godwit's.
+// movedWay is Godwit's way.
 type movedWay struct{ engineWay }
 
 func (m *movedWay) move(ctx context.Context) ([]measurement, error) {
@@ -115,7 +115,7 @@ func (m *movedWay) move(ctx context.Context) ([]measurement, error) {
 		return nil, fmt.Errorf("report of the migration: %w", err)
 	}
 	m.at = report.Target
-	create := 0.0 // the step begins while the source stages, and goes on after that
+	create := 0.0 // the step begins while the source stages, and continues after that
 	for _, phase := range report.Phases {
 		if phase.Name == string(migration.StepArrive) {
 			create += phase.Seconds
@@ -125,7 +125,7 @@ func (m *movedWay) move(ctx context.Context) ([]measurement, error) {
 	return append(append(fromReport(report), measurement{metricCreate, create}), waited...), err
 }
 
-// checkpointWay is the engine's own.
+// checkpointWay is the engine's own way.
 type checkpointWay struct{ engineWay }
 
 func (c *checkpointWay) move(ctx context.Context) ([]measurement, error) {
@@ -136,7 +136,7 @@ func (c *checkpointWay) move(ctx context.Context) ([]measurement, error) {
 	return measured, err
 }
 
-// tookOwn is what an engine's own way took.
+// tookOwn returns the measurements of an engine's own way.
 func tookOwn(checkpoint, copied, restore, size float64) []measurement {
 	return []measurement{
 		{metricDowntime, checkpoint + copied + restore}, {metricTotal, checkpoint + copied + restore},
@@ -144,7 +144,7 @@ func tookOwn(checkpoint, copied, restore, size float64) []measurement {
 	}
 }
 
-// timed adds up how long commands took that run one after the other.
+// timed runs commands one after the other and returns the sum of their times.
 func (b *bed) timed(ctx context.Context, node string, commands ...[]string) (float64, error) {
 	all := 0.0
 	for _, command := range commands {

@@ -22,18 +22,18 @@ import (
 const (
 	metricStopped = "stopped_seconds" // the process did not run
 	metricAttach  = "attach_seconds"  // until its memory is registered
-	metricDetach  = "detach_seconds"  // until nothing is left in it
-	// finding what was written, protecting it again, looking for zeros
+	metricDetach  = "detach_seconds"  // until nothing of the tracking is left in it
+	// finding written pages, protecting them again, looking for zeros
 	metricScan  = "scan_seconds"
-	metricFound = "found_bytes"  // the pages of it
+	metricFound = "found_bytes"  // the size of these pages
 	metricRead  = "read_seconds" // copying it out of the process
-	// what it is to the receiver, and putting that into frames; of which…
+	// comparing with the receiver's copy, and encoding into frames; of which…
 	metricPass      = "pipeline_seconds"
 	metricHash      = "hash_seconds"             // …the digests, measured alone
-	metricRate      = "rate_bytes_per_second"    // of all together, per second of a processor
-	metricRound     = "round_seconds"            // all together
-	metricFree      = "free_writes_per_second"   // of a writer that nobody looks at
-	metricTracked   = "copied_writes_per_second" // of the same while it is copied
+	metricRate      = "rate_bytes_per_second"    // of everything together, per second of a processor
+	metricRound     = "round_seconds"            // everything together
+	metricFree      = "free_writes_per_second"   // of an undisturbed writer
+	metricTracked   = "copied_writes_per_second" // of the same writer while it is copied
 	metricSlowDown  = "slow_down_ratio"
 	metricWaited    = "processor_taken_ratio"      // of the time, by other processes: not counted above
 	metricPageCosts = "slow_down_per_page_seconds" // and round
@@ -46,7 +46,7 @@ const (
 	gigabit = 1e9 / 8 // bytes per second
 )
 
-// experiments are what the suite rounds measures. All are of 1 GiB of memory.
+// experiments are the measurements of the suite rounds. All use 1 GiB of memory.
 func experiments() []experiment {
 	return []experiment{
 		{
@@ -115,7 +115,7 @@ func measureScan(ctx context.Context, s *subject) ([]measurement, error) {
 	return scanAfter(s, func() error { return pause(ctx, 100*time.Millisecond) })
 }
 
-// writesPerPage at random leave none of 262,144 pages unwritten.
+// writesPerPage is so many random writes per page that none of 262,144 pages stays unwritten.
 const writesPerPage = 20
 
 func measureScanOfAll(ctx context.Context, s *subject) ([]measurement, error) {
@@ -125,7 +125,7 @@ func measureScanOfAll(ctx context.Context, s *subject) ([]measurement, error) {
 	})
 }
 
-// scanAfter looks for what was written meanwhile.
+// scanAfter scans for pages that meanwhile wrote.
 func scanAfter(s *subject, meanwhile func() error) ([]measurement, error) {
 	if s.tracked == nil {
 		t, _, err := track(s)
@@ -133,7 +133,7 @@ func scanAfter(s *subject, meanwhile func() error) ([]measurement, error) {
 			return nil, err
 		}
 		s.tracked = t
-		if _, _, err := t.scan(); err != nil { // from now on it is known what is written
+		if _, _, err := t.scan(); err != nil { // writes are tracked from now on
 			return nil, err
 		}
 	}
@@ -159,7 +159,7 @@ func pause(ctx context.Context, d time.Duration) error {
 
 func pageSize() int { return memory.PageSize() }
 
-// source is what a migration looks at the process with.
+// source returns the view of the process that a migration uses.
 func (s *subject) source() *memory.Source {
 	return memory.NewSource(memory.SourceConfig{Processes: func() ([]int, error) {
 		return []int{s.pid()},
@@ -167,7 +167,7 @@ func (s *subject) source() *memory.Source {
 	}})
 }
 
-// link is where frames go: at once to nowhere, or as fast as a link of a bandwidth would take them.
+// link takes frames: at once, or at the speed of a link with a bandwidth.
 type link struct {
 	ctx    context.Context
 	rate   float64 // bytes per second; 0: no limit
@@ -187,10 +187,10 @@ func (l *link) Send(frame []byte) error {
 	return pause(l.ctx, l.freeAt.Sub(now))
 }
 
-// Push has nothing to do.
+// Push does nothing.
 func (l *link) Push() error { return nil }
 
-// newSender is the pipeline of a migration that sends to a link.
+// newSender returns the pipeline of a migration that sends to a link.
 func newSender(to *link) (*pipeline.Sender, error) {
 	key, err := pipeline.NewKey()
 	if err != nil {
@@ -203,7 +203,7 @@ func newSender(to *link) (*pipeline.Sender, error) {
 	return sender, sender.AddLane(to)
 }
 
-// measurePipeline sends all of the memory to nowhere, on one core. No codec is between: that
+// measurePipeline sends all of the memory to nowhere, on one core. It uses no codec, because the codec
 // depends on the link.
 func measurePipeline(ctx context.Context, s *subject) (_ []measurement, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -231,7 +231,7 @@ func measurePipeline(ctx context.Context, s *subject) (_ []measurement, err erro
 	}, err
 }
 
-// cpuTime is what this process has had of processors, in seconds: on a busy machine less than the clock's.
+// cpuTime returns this process's processor time, in seconds: on a busy machine less than the clock's.
 func cpuTime() float64 {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
@@ -240,7 +240,7 @@ func cpuTime() float64 {
 	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e9
 }
 
-// hashing is how long the digests of so many pages take.
+// hashing returns how long the digests of so many pages take.
 func hashing(pages uint64) (float64, error) {
 	key, err := pipeline.NewKey()
 	if err != nil {
@@ -264,8 +264,8 @@ const (
 	rounds      = 2 // with all memory dirty: 8.6 s each
 )
 
-// measureSlowDown copies the memory of a process that has a processor of its own, in rounds, over a
-// link of 1 Gbit/s.
+// measureSlowDown copies the memory of a process on a processor of its own, in rounds, over a link of 1
+// Gbit/s.
 func measureSlowDown(ctx context.Context, s *subject) (_ []measurement, err error) {
 	together, err := apart(s.pid())
 	if err != nil {
@@ -300,7 +300,7 @@ func measureSlowDown(ctx context.Context, s *subject) (_ []measurement, err erro
 	}, nil
 }
 
-// copyInRounds returns how many pages it has found.
+// copyInRounds returns the number of pages found.
 func copyInRounds(ctx context.Context, s *subject) (found uint64, err error) {
 	sender, err := newSender(&link{ctx: ctx, rate: gigabit})
 	if err != nil {
@@ -322,7 +322,7 @@ func copyInRounds(ctx context.Context, s *subject) (found uint64, err error) {
 	return found, nil
 }
 
-// canPreDump asks CRIU whether this kernel has what its pre-dump needs.
+// canPreDump asks CRIU whether this kernel supports its pre-dump.
 func canPreDump(ctx context.Context) error {
 	tool, err := criu.Find()
 	if err != nil {
@@ -334,7 +334,7 @@ func canPreDump(ctx context.Context) error {
 	return nil
 }
 
-// measurePreDump has CRIU do the same.
+// measurePreDump measures the same with CRIU.
 func measurePreDump(ctx context.Context, s *subject) ([]measurement, error) {
 	tool, err := criu.Find()
 	if err != nil {

@@ -19,9 +19,9 @@ const (
 	filesPort  = 7000
 )
 
-// Files measures how a container's files and image get to another node, and what of that is in the
-// freeze, beside rsync and Podman's own ways. When it returns nothing is left of it on the machine.
-// If some ways failed the result has what was measured; the error says which of Godwit's.
+// Files measures how a container's files and image get to another node, and which part of that is in the
+// freeze, beside rsync and Podman's own ways. When it returns, it has cleaned up the machine. If some ways
+// failed, the result has the other measurements; the error lists Godwit's failures.
 func Files(ctx context.Context, config Config) (result Result, err error) {
 	chosen, err := config.selectedCopyings()
 	if err != nil {
@@ -30,7 +30,7 @@ func Files(ctx context.Context, config Config) (result Result, err error) {
 	return measureFiles(ctx, config, chosen)
 }
 
-// measureFiles measures what was chosen.
+// measureFiles measures the selected workloads.
 func measureFiles(ctx context.Context, config Config, chosen []copying) (Result, error) {
 	return runInTurns(ctx, config, suiteFiles, func(ctx context.Context, s *suite) (err error) {
 		unmake, err := podmanMountPoint()
@@ -42,7 +42,7 @@ func measureFiles(ctx context.Context, config Config, chosen []copying) (Result,
 	}, judgeCopying)
 }
 
-// copyAll measures all that was chosen.
+// copyAll measures the selected workloads.
 func (s *suite) copyAll(ctx context.Context, chosen []copying) (err error) {
 	var rsyncs rsyncDaemons
 	var sshs sshDaemons
@@ -68,22 +68,22 @@ func (s *suite) copyAll(ctx context.Context, chosen []copying) (err error) {
 		}
 		if len(c.image) == 0 {
 			plain = archive
-		} else if err := os.Remove(archive); err != nil { // there is only so much room
+		} else if err := os.Remove(archive); err != nil { // space is limited
 			return err
 		}
 	}
 	return nil
 }
 
-// copier is a way to bring files to another node.
+// copier is a way to copy files to another node.
 type copier interface {
-	// home is the directory of a node in which the files are.
+	// home is the directory of the files in a node.
 	home() string
 	// start makes the files on the first node.
 	start(ctx context.Context) error
-	// copy brings them to the other node and tells what that took.
+	// copy copies them to the other node and returns its measurements.
 	copy(ctx context.Context) ([]measurement, error)
-	// verify looks at all of them there.
+	// verify checks all of them there.
 	verify(ctx context.Context) error
 	// stop removes them.
 	stop(ctx context.Context) error
@@ -111,7 +111,7 @@ func (s *suite) newCopier(way string, c copying, archive string) copier {
 	return nil
 }
 
-// copyOnce copies the files once in some way, and makes sure that all of them are right.
+// copyOnce copies the files once in one way, and checks that all of them are right.
 func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []measurement, err error) {
 	if err := s.setLink(linkFaster); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []measur
 	if err := way.start(ctx); err != nil {
 		return nil, err
 	}
-	// What is measured is not how the files that were made get to the disk.
+	// The writes of new files to the disk are not measured.
 	if _, err := s.bed.exec(ctx, nodes[0], "sync"); err != nil {
 		return nil, err
 	}
@@ -141,13 +141,13 @@ func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []measur
 	return measured, way.verify(ctx)
 }
 
-// sent is what went over the link since the lab was made, in both directions.
+// sent returns the bytes sent over the link since the lab was made, in both directions.
 func (b *bed) sent() (float64, error) {
 	there, back, err := b.lab.LinkCounters(nodes[0], nodes[1])
 	return float64(there.Bytes) + float64(back.Bytes), err
 }
 
-// counted tells what went over the link while something was done.
+// counted returns the bytes sent over the link while do runs.
 func (b *bed) counted(do func() error) (float64, error) {
 	before, err := b.sent()
 	if err != nil {
@@ -160,7 +160,7 @@ func (b *bed) counted(do func() error) (float64, error) {
 	return after - before, err
 }
 
-// askTree asks the keeper of files, who may just be making them.
+// askTree asks the keeper of files, which may still be making them.
 func (b *bed) askTree(ctx context.Context, node, address string, question byte) (tree.Result, error) {
 	conn, err := b.dialProgram(ctx, node, net.JoinHostPort(address, fmt.Sprint(filesPort)))
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *bed) askTree(ctx context.Context, node, address string, question byte) 
 	return result, errors.Join(err, judgeTree(result))
 }
 
-// judgeTree makes an error of what a keeper found.
+// judgeTree returns a keeper's findings as an error.
 func judgeTree(result tree.Result) error {
 	if result.Bad > 0 {
 		return fmt.Errorf("%d of %d files have wrong contents, the first: %s", result.Bad, result.Files,
@@ -184,7 +184,7 @@ func judgeTree(result tree.Result) error {
 	return nil
 }
 
-// verifyTree looks at all files in a directory of a node.
+// verifyTree checks all files in a directory of a node.
 func (b *bed) verifyTree(ctx context.Context, node, dir string, of tree.Config) error {
 	of.Dir, of.Verify = dir, true
 	out, err := b.exec(ctx, node, append([]string{helper}, of.Args()...)...)

@@ -19,13 +19,13 @@ const (
 	godwitVolumes = "/var/lib/godwit/volumes"
 )
 
-// godwitFiles is Godwit with a container that has files in a volume.
+// godwitFiles is Godwit with a container whose files are in a volume.
 type godwitFiles struct {
 	*godwitWay
 	what    copying
 	flags   []string // of the migration
 	address string
-	before  tree.Result // the keeper has told this before the migration, so it must not be undone
+	before  tree.Result // the keeper's report before the migration, which must not undo it
 }
 
 func newGodwitFiles(b *bed, mode migration.Mode, c copying, archive string, flags ...string) *godwitFiles {
@@ -97,11 +97,10 @@ func (g *godwitFiles) copy(ctx context.Context) ([]measurement, error) {
 	return measured, <-flipped
 }
 
-// flipAfter is the part of a file of which the byte in the middle has certainly been read when so
-// much has been sent.
+// flipAfter is the share of sent bytes after which the middle byte of a file has certainly been read.
 const flipAfter = 0.6
 
-// flip changes a byte when so much has gone over the link.
+// flip changes a byte when this much has been sent over the link.
 func (g *godwitFiles) flip(ctx context.Context, at float64) error {
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -155,7 +154,7 @@ func (b *bed) forgetImage(ctx context.Context, node string) error {
 	return err
 }
 
-// fromFiles takes from a report what is about files. All rounds but the first are what was copied again.
+// fromFiles returns a report's measurements of files. All rounds except the first count as copied again.
 func fromFiles(r migration.Report) []measurement {
 	var first, again, last migration.FileRound
 	rounds := 0.0
@@ -187,7 +186,7 @@ func fromFiles(r migration.Report) []measurement {
 	return measured
 }
 
-// resetAgentMemory has the kernel forget how much memory an agent ever had (proc(5), on clear_refs).
+// resetAgentMemory resets the kernel's peak of an agent's memory (proc(5), on clear_refs).
 func (b *bed) resetAgentMemory(node string) error {
 	pid, err := b.lab.AgentPID(node)
 	if err == nil {
@@ -199,8 +198,8 @@ func (b *bed) resetAgentMemory(node string) error {
 	return nil
 }
 
-// agentMemory is the most memory that an agent had since: with the pages of its program, without
-// what the kernel caches of files for it.
+// agentMemory returns the agent's peak of memory since the reset: with the pages of its program, without
+// the kernel's cache of its files.
 func (b *bed) agentMemory(node string) (float64, error) {
 	var status []byte
 	pid, err := b.lab.AgentPID(node)

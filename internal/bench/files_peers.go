@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// filesHome is where peers keep files, on a node's own disk, as Godwit does.
+	// filesHome is where other ways keep files, on a node's own disk, as Godwit does.
 	filesHome     = "/var/lib/godwit/bench"
 	filesSource   = filesHome + "/source"
 	filesIncoming = filesHome + "/incoming"
 	filesPodman   = filesHome + "/podman"
-	// godwitArchive is a copy of each layer that Godwit has beside its files.
+	// godwitArchive is a copy of each layer that Godwit keeps beside the layer's files.
 	godwitArchive = "layer.tar.zst"
 )
 
-// peerFiles is what the ways have in common that are not Godwit's: files that a keeper writes,
-// outside of any container.
+// peerFiles is the common part of ways other than Godwit's: files that a keeper writes, outside of any
+// container.
 type peerFiles struct {
 	bed     *bed
 	what    copying
@@ -37,13 +37,13 @@ type peerFiles struct {
 
 func (p *peerFiles) home() string { return filesHome }
 
-// keep has the files made on the first node, in a directory that is there.
+// keep makes the files on the first node, in an existing directory.
 func (p *peerFiles) keep(ctx context.Context, dir string) error {
 	p.dir = dir
 	config := p.what.tree
 	config.Dir, config.Listen = dir, filesPort
 	if p.what.next > 0 {
-		config.Rate = 0 // so many are rewritten between the copies
+		config.Rate = 0 // the files are rewritten between the copies instead
 	}
 	cmd, err := p.bed.command(ctx, nodes[0], append([]string{helper}, config.Args()...))
 	if err != nil {
@@ -62,10 +62,10 @@ func (p *peerFiles) ask(ctx context.Context, question byte) (tree.Result, error)
 	return p.bed.askTree(ctx, nodes[0], "127.0.0.1", question)
 }
 
-// timed is a copy: how long it takes, in seconds.
+// timed is a copy that returns its duration in seconds.
 type timed func(ctx context.Context) (float64, error)
 
-// measure counts what a copy sends.
+// measure counts the bytes that a copy sends.
 func (p *peerFiles) measure(ctx context.Context, do timed) (seconds, sent float64, err error) {
 	sent, err = p.bed.counted(func() error {
 		seconds, err = do(ctx)
@@ -80,7 +80,7 @@ func (p *peerFiles) twice(ctx context.Context, do timed) ([]measurement, error) 
 	if err != nil {
 		return nil, err
 	}
-	// rsync takes a file for unchanged if its size and the second of its time are.
+	// rsync treats a file as unchanged if its size and the second of its modification time are the same.
 	if err := pause(ctx, time.Second); err != nil {
 		return nil, err
 	}
@@ -104,13 +104,13 @@ func (p *peerFiles) twice(ctx context.Context, do timed) ([]measurement, error) 
 	}, nil
 }
 
-// once is for what does not change.
+// once is for files that do not change.
 func (p *peerFiles) once(ctx context.Context, do timed) ([]measurement, error) {
 	seconds, sent, err := p.measure(ctx, do)
 	return []measurement{{metricTotal, seconds}, {metricLink, sent}}, err
 }
 
-// end ends the keeper. The files go with their disk.
+// end ends the keeper. The files are removed with their disk.
 func (p *peerFiles) end(ctx context.Context) error {
 	var failed error
 	if p.keeper != nil {
@@ -123,8 +123,8 @@ func (p *peerFiles) end(ctx context.Context) error {
 	return failed
 }
 
-// rsyncFilesWay is that of studies B and C: rsync while the container runs, and again in the
-// freeze. Of an image it copies the layers as Godwit has them.
+// rsyncFilesWay is the way of studies B and C: rsync while the container runs, and again in the freeze. Of
+// an image it copies the layers in Godwit's form.
 type rsyncFilesWay struct {
 	peerFiles
 	ssh bool
@@ -176,8 +176,7 @@ func (r *rsyncFilesWay) copy(ctx context.Context) ([]measurement, error) {
 
 func (r *rsyncFilesWay) verify(ctx context.Context) error {
 	if len(r.what.image) > 0 {
-		// rsync has compared their times and sizes, and there is nobody who knows what must be in
-		// them
+		// rsync has compared their times and sizes, and nothing knows their expected contents
 		return nil
 	}
 	return r.bed.verifyTree(ctx, nodes[1], filesIncoming, r.what.tree)
@@ -185,14 +184,14 @@ func (r *rsyncFilesWay) verify(ctx context.Context) error {
 
 func (r *rsyncFilesWay) stop(ctx context.Context) error { return r.end(ctx) }
 
-// podmanStore makes a command line of a Podman that keeps all on the node's disk.
+// podmanStore returns a command line of a Podman that keeps everything on the node's disk.
 func (b *bed) podmanStore(args ...string) []string {
 	all := b.podman("--root", filesPodman, "--runroot", benchDir+"/podman-run")
 	return append(all, args...)
 }
 
-// pipe runs a command on the first node and gives what it writes to one on the other, by ssh. It
-// returns how long that takes.
+// pipe runs a command on the first node and passes its output to a command on the other, by ssh. It returns
+// how long that takes.
 func (b *bed) pipe(ctx context.Context, from, to []string) (float64, error) {
 	address, err := b.lab.Address(nodes[1])
 	if err != nil {
@@ -226,10 +225,10 @@ func (b *bed) pipe(ctx context.Context, from, to []string) (float64, error) {
 	return time.Since(began).Seconds(), nil
 }
 
-// podmanVolumeWay is podman volume export | podman volume import: everything, each time.
+// podmanVolumeWay is podman volume export | podman volume import, which copies everything each time.
 type podmanVolumeWay struct{ peerFiles }
 
-// data is where a volume's files are.
+// data returns the directory of a volume's files.
 func (podmanVolumeWay) data() string {
 	return filepath.Join(filesPodman, "volumes", filesVolume, "_data")
 }
@@ -260,7 +259,7 @@ func (p *podmanVolumeWay) verify(ctx context.Context) error {
 
 func (p *podmanVolumeWay) stop(ctx context.Context) error { return p.stopPodman(ctx) }
 
-// stopPodman ends the keeper first: it is in what Podman keeps.
+// stopPodman ends the keeper first, because it uses Podman's files.
 func (p *peerFiles) stopPodman(ctx context.Context) error {
 	failed := p.end(ctx)
 	for _, node := range nodes {

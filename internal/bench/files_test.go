@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// smallCopyings do all that others do, with few files.
+// smallCopyings exercise the same code as the others, with few files.
 func smallCopyings() []copying {
 	return []copying{
 		{
@@ -62,7 +62,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// What is written about the workloads is right.
+// TestCopyings: the descriptions of the workloads are right.
 func TestCopyings(t *testing.T) {
 	for _, c := range copyings() {
 		if _, err := parseLink(c.link); err != nil {
@@ -83,7 +83,7 @@ func TestCopyings(t *testing.T) {
 	}
 }
 
-// exampleCopying is a result of which all that is judged is just met, with a factor on what was measured.
+// exampleCopying is a result that just meets all requirements, with a factor on the measurements.
 func exampleCopying(factor float64) []Row {
 	return []Row{
 		measuredRow(workloadLarge, linkFast, wayPreCopy, metricFirst, 1.1*factor),

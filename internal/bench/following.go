@@ -4,7 +4,7 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-// The ways of the suite postcopy that the suite switchover has not.
+// The ways that only the suite postcopy has.
 const (
 	wayLazy     = "criu lazy"
 	wayPostCopy = "godwit post-copy"
@@ -13,34 +13,34 @@ const (
 
 // Metrics of the suite postcopy.
 const (
-	metricProgram = "program_bytes"            // of its memory: in a quick run less than its name says
+	metricProgram = "program_bytes"            // size of its memory: in a quick run less than its name says
 	metricConnect = "connect_seconds"          // CRIU's daemon, until a restore can begin
-	metricImages  = "images_bytes"             // what CRIU sends in the freeze
+	metricImages  = "images_bytes"             // sent by CRIU in the freeze
 	metricPush    = "drain_seconds"            // from the resume until all memory is there
 	metricGoodput = "goodput_bytes_per_second" // of the memory that came in that time
-	metricCame    = "came_bytes"               // if not all of it came while somebody waited
+	metricCame    = "came_bytes"               // if not all of it came before the wait was given up
 	metricLate    = "late_bytes"               // of memory that stayed at the source
-	metricFaulted = "faulted_bytes"            // sent because somebody waited for them
+	metricFaulted = "faulted_bytes"            // sent because a thread waited for them
 	metricPushed  = "pushed_bytes"             // sent because they were missing
-	metricUrgent  = "urgent_pages"             // the former
-	// What Godwit's own pager has seen: of all pages, the program's stacks and tables among them.
+	metricUrgent  = "urgent_pages"             // pages of late_bytes sent for a waiting thread
+	// Measurements of Godwit's own pager: of all pages, the program's stacks and tables among them.
 	metricServed        = "served_faults"
 	metricServedMedian  = "served_median_seconds"
 	metricServedP99     = "served_p99_seconds"
 	metricServedLongest = "served_longest_seconds"
-	metricShare         = "waiting_ratio" // of the post-copy push's time, in which a thread waited
-	// What the program has seen.
-	metricWaits       = "waits"               // how often it had to wait for a page that it looked at
-	metricFaultsPer   = "faults_per_gibibyte" // the same, by the memory that came
-	metricWaitMedian  = "wait_median_seconds" // how long, as it sees it
+	metricShare         = "waiting_ratio" // share of the post-copy push's time in which a thread waited
+	// Measurements of the program.
+	metricWaits       = "waits"               // how often it had to wait for a page
+	metricFaultsPer   = "faults_per_gibibyte" // the same, per memory that came
+	metricWaitMedian  = "wait_median_seconds" // how long, by its own clock
 	metricWaitP99     = "wait_p99_seconds"
 	metricWaitLongest = "wait_longest_seconds"
 	metricWaitedInAll = "waited_seconds"
-	// from the resume until its client has an answer for which all that is hot was looked at
+	// from the resume until its client has an answer that needs all hot memory
 	metricAnswered = "answered_seconds"
 )
 
-// The workloads of the suite postcopy: programs of so much memory that cannot be compressed.
+// The workloads of the suite postcopy: programs with this much incompressible memory.
 const (
 	workloadSmall        = "1MiB"
 	workload64           = "64MiB"
@@ -53,27 +53,27 @@ const (
 	workloadScans        = "scans"
 	workloadJumps        = "jumps"
 	workloadFollowingFog = "fog"              // as in the suite switchover
-	workloadWhole        = "recogniser"       // the same; its pages are written as a whole
-	workloadPartly       = "recogniser, 64 B" // 64 bytes of each page that is written change
+	workloadWhole        = "recogniser"       // the same, with pages written as a whole
+	workloadPartly       = "recogniser, 64 B" // 64 bytes of each written page change
 )
 
-// linkLong has the delay of one across an ocean.
+// linkLong has the latency of a link across an ocean.
 const linkLong = "100mbit/100ms"
 
-// following is a program that is moved over a link in some ways.
+// following is a program that is moved over a link in several ways.
 type following struct {
 	name   string
 	memory pages.Config
 	link   string
 	ways   []string
-	access string // what it does meanwhile: pages.Scan, pages.Jump or nothing
-	client bool   // it has a client that wants all that is hot ten times a second
+	access string // its work meanwhile: pages.Scan, pages.Jump or nothing
+	client bool   // it has a client that requests all hot memory ten times a second
 	runs   int    // of each way
 	quick  int    // in a quick run; 0: none
-	size   int64  // of its memory in a quick run; the same if 0
+	size   int64  // of its memory in a quick run; 0: the same
 }
 
-// followings are what the suite postcopy measures.
+// followings returns the workloads of the suite postcopy.
 func followings() []following {
 	lazy, both := []string{wayLazy, wayPostCopy}, []string{wayPreCopy, wayHybrid}
 	return []following{
@@ -126,8 +126,8 @@ func followings() []following {
 	}
 }
 
-// recogniser is study A's OpenFace over its slowest link: 22 of its 140 MB are written again and
-// again. How much of each page that changes it does not say.
+// recogniser is study A's OpenFace over its slowest link: 22 of its 140 MB are written again and again. The
+// study does not say how much of each written page changes.
 func recogniser(name string, change int) following {
 	return following{
 		name: name, memory: pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle,
@@ -136,7 +136,7 @@ func recogniser(name string, change int) following {
 	}
 }
 
-// workload is the program, in a quick run with less memory.
+// workload returns the program, in a quick run with less memory.
 func (f following) workload(quick bool) containerWorkload {
 	memory := f.memory
 	if quick && f.size > 0 {
@@ -146,8 +146,8 @@ func (f following) workload(quick bool) containerWorkload {
 	memory.Listen = followingPort
 	w := ofPages(f.name, memory)
 	w.client = f.client
-	// Go's scheduler interrupts what runs for long by signals, also where it waits for a page,
-	// which then is asked for again.
+	// Go's scheduler interrupts long-running code by signals, even while it waits for a page, and the page
+	// is then requested again.
 	w.env = []string{"GODEBUG=asyncpreemptoff=1"}
 	return w
 }
@@ -164,7 +164,7 @@ func FollowingWays() []string { return []string{wayLazy, wayCold, wayPreCopy, wa
 
 func (f *following) turns() turns { return turns{f.name, &f.ways, &f.runs, f.quick} }
 
-// selectedFollowings are what a configuration asks for, with the ways and numbers of runs of it.
+// selectedFollowings returns the workloads that a configuration selects, with its ways and numbers of runs.
 func (c Config) selectedFollowings() ([]following, error) {
 	return selectTurns(c, followings(), FollowingWays(), (*following).turns)
 }

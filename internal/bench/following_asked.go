@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// What is asked of memory that follows.
+// Requirements of post-copy.
 const (
 	followPerGibibyte = 0.040 // seconds of freeze
 	followSlack       = 0.020 // seconds of freeze, beyond the smallest one's
@@ -20,8 +20,8 @@ const (
 	partlyAnswer      = 3     // seconds
 )
 
-// judgeFollowing compares what the suite postcopy has measured with what is asked. What was not
-// measured is not judged.
+// judgeFollowing compares the measurements of the suite postcopy with the requirements. It does not judge
+// metrics that were not measured.
 func judgeFollowing(rows []Row) []Asked {
 	m := medians(rows)
 	asked := slices.Concat(m.followingFreeze(), m.followingPush(), m.followingWhole())

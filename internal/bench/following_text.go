@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// writeFollowing has a table for each workload and link of the suite postcopy.
+// writeFollowing prints a table for each workload and link of the suite postcopy.
 func (r Result) writeFollowing(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{

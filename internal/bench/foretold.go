@@ -15,8 +15,8 @@ import (
 
 const suitePredict = "predict"
 
-// Metrics of the suite predict. Errors are shares of what was measured, and none where both are
-// within unnoticed; of what was within its interval it is the share.
+// Metrics of the suite predict. Errors are shares of the measured value, and 0 if the difference is below
+// unnoticed; for values within their interval, the metric is their share.
 const (
 	metricForetoldDowntime = "foretold_downtime_seconds"
 	metricForetoldTotal    = "foretold_total_seconds"
@@ -27,30 +27,30 @@ const (
 	metricDowntimeWithin   = "downtime_within_ratio"
 	metricTotalWithin      = "total_within_ratio"
 	metricWaitedWithin     = "waited_within_ratio"
-	// metricStalled is the freeze and the time after it in which a thread waited for pages: no
-	// client waits longer.
+	// metricStalled is the freeze and the time after it in which a thread waited for pages: no client waits
+	// longer.
 	metricStalled = "stalled_seconds"
 	unnoticed     = 0.030 // seconds
 )
 
-// What is asked of predictions and choices.
+// Requirements of predictions and choices.
 const (
 	medianError, usualError, mostError = 0.2, 0.3, 0.5
 	autoFactor, autoSlack              = 1.2, 0.020
 	autoShare                          = 0.9
-	withinShare                        = 0.9 // what intervals are to hold
+	withinShare                        = 0.9 // of values in their intervals
 )
 
 // ForetoldWays lists the ways of the suite predict.
 func ForetoldWays() []string { return append(foretoldModes(), wayAuto, wayRestart) }
 
-// foretoldModes are those among which auto chooses.
+// foretoldModes returns the modes among which auto chooses.
 func foretoldModes() []string { return []string{wayCold, wayPreCopy, wayHybrid, wayPostCopy} }
 
-// foretold is a workload that is moved in all modes over some links, each move predicted before.
+// foretold is a workload that is moved in all modes over several links, with a prediction before each move.
 type foretold struct {
 	containerWorkload
-	app   *app // of a study; nil: the workload is none
+	app   *app // of a study; nil: none
 	links []string
 	ways  []string
 	runs  int
@@ -86,8 +86,8 @@ func ForetoldNames() []string {
 	return namesOf(foretolds(), func(f foretold) string { return f.name })
 }
 
-// Predict compares what was predicted of migrations with what they took, and what mode auto has
-// chosen with the best mode.
+// Predict compares predictions of migrations with their results, and mode auto's choices with the best
+// mode.
 func Predict(ctx context.Context, config Config) (Result, error) {
 	selected, err := selectTurns(config, foretolds(), ForetoldWays(), func(f *foretold) turns {
 		return turns{title: f.name, ways: &f.ways, runs: &f.runs, quick: f.quick}
@@ -107,7 +107,7 @@ func Predict(ctx context.Context, config Config) (Result, error) {
 	return runInTurns(ctx, config, suitePredict, measure, judgeForetold)
 }
 
-// measureForetold moves one container again and again. What it has is verified in the end.
+// measureForetold moves one container again and again, and verifies its memory in the end.
 func (s *suite) measureForetold(ctx context.Context, f foretold) (err error) {
 	archive, err := s.buildImage(ctx, f.containerWorkload)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *suite) newSeer(ctx context.Context, f foretold, archive string) (*seer,
 	return one, g.start(ctx)
 }
 
-// changeLink is setLink where the agents know of it: what they knew of the old link is of no use.
+// changeLink is setLink for links that agents know: their knowledge of the old link is useless.
 func (s *suite) changeLink(ctx context.Context, link string) error {
 	if err := s.setLink(link); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (s *suite) changeLink(ctx context.Context, link string) error {
 	return nil
 }
 
-// foretell has a move predicted, and makes it.
+// foretell predicts a move, and makes it.
 func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) {
 	if err := g.answer(ctx); err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) 
 		return nil, err
 	}
 	measured := append(fromReport(report), measurement{metricStalled, stalled(report)})
-	// What auto has chosen was predicted as that.
+	// Use the prediction for auto's choice.
 	i := slices.IndexFunc(plan.Predictions, func(p predict.Prediction) bool { return p.Mode == report.Mode })
 	if i < 0 {
 		return measured, nil
@@ -199,7 +199,7 @@ func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) 
 	return append(measured, compared(plan.Predictions[i], report)...), nil
 }
 
-// stalled is the longest that a client can have waited.
+// stalled returns the longest time that a client can have waited.
 func stalled(report migration.Report) float64 {
 	if report.Push == nil {
 		return report.DowntimeSeconds
@@ -207,7 +207,7 @@ func stalled(report migration.Report) float64 {
 	return report.DowntimeSeconds + report.Push.WaitingShare*report.Push.Seconds
 }
 
-// compared is a prediction beside what it was.
+// compared returns the comparison of a prediction with the result.
 func compared(p predict.Prediction, report migration.Report) []measurement {
 	all := []measurement{
 		{metricForetoldDowntime, p.Downtime.Expected}, {metricForetoldTotal, p.Total.Expected},
@@ -225,7 +225,7 @@ func compared(p predict.Prediction, report migration.Report) []measurement {
 	return all
 }
 
-// isWithin is 1 if a value is in its interval.
+// isWithin returns 1 if a value is in its interval.
 func isWithin(i predict.Interval, value float64) float64 {
 	if value < i.Low || value > i.High {
 		return 0
@@ -233,7 +233,7 @@ func isWithin(i predict.Interval, value float64) float64 {
 	return 1
 }
 
-// wrongBy is by which share of what was measured a prediction is wrong; none if nobody notices.
+// wrongBy returns the error of a prediction as a share of the measured value; 0 if nobody notices it.
 func wrongBy(expected, measured float64) float64 {
 	difference := math.Abs(expected - measured)
 	if difference <= unnoticed || measured <= 0 {
@@ -242,7 +242,7 @@ func wrongBy(expected, measured float64) float64 {
 	return difference / measured
 }
 
-// judgeForetold compares errors, intervals and choices with what is asked.
+// judgeForetold compares errors, intervals and choices with the requirements.
 func judgeForetold(rows []Row) []Asked {
 	var asked []Asked
 	for metric, what := range map[string]string{metricDowntimeError: "downtime",

@@ -15,16 +15,16 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// godwitWay is Godwit as a user has it: the program in the nodes of the lab.
+// godwitWay is Godwit as users have it: the program in the nodes of the lab.
 type godwitWay struct {
 	bed      *bed
 	mode     migration.Mode
 	workload containerWorkload
 	archive  string // the image
 	at       string
-	memory   float64      // that the processes took before the first move
+	memory   float64      // of the processes before the first move
 	users    *redisClient // of a Redis
-	// hasClient tells that the machine of a program's client was made.
+	// hasClient means that the machine of a program's client was made.
 	hasClient bool
 }
 
@@ -38,7 +38,7 @@ func (g *godwitWay) container() string     { return "bench-" + string(g.mode) }
 func (g *godwitWay) clientMachine() string { return "c-" + string(g.mode) }
 
 func (g *godwitWay) start(ctx context.Context) error {
-	for _, node := range nodes { // the image is on both, as for the other ways
+	for _, node := range nodes { // both have the image, as for the other ways
 		if _, err := g.bed.exec(ctx, node, program, "image", "load", g.archive); err != nil {
 			return err
 		}
@@ -72,14 +72,14 @@ func (g *godwitWay) run(ctx context.Context, flags ...string) error {
 	return err
 }
 
-// inspect is the container as Godwit knows it.
+// inspect returns Godwit's description of the container.
 func (g *godwitWay) inspect(ctx context.Context) (engine.Container, error) {
 	var container engine.Container
 	err := g.ask(ctx, &container, "inspect", g.container())
 	return container, err
 }
 
-// ask runs Godwit where the container is and reads the JSON that it prints.
+// ask runs Godwit on the container's node and parses its JSON output.
 func (g *godwitWay) ask(ctx context.Context, answer any, args ...string) error {
 	out, err := g.bed.exec(ctx, g.at, append([]string{program}, args...)...)
 	if err == nil {
@@ -122,8 +122,8 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 	return append(measured, waited...), err
 }
 
-// memoryUsed is what the container's processes take, if that is what the workload is about. Shared
-// memory is in nobody's share until it is touched.
+// memoryUsed returns the memory of the container's processes, if that is the point of the workload. Shared
+// memory is in no process's share until it is touched.
 func (g *godwitWay) memoryUsed(ctx context.Context) (float64, error) {
 	if g.workload.memory == nil || g.workload.memory.Kind == pages.Shared {
 		return 0, nil
@@ -135,8 +135,8 @@ func (g *godwitWay) memoryUsed(ctx context.Context) (float64, error) {
 	return g.bed.memoryOf(g.at, container.PID)
 }
 
-// awaitFilled waits until nothing of the container's memory is missing any more: until then it
-// cannot be moved on.
+// awaitFilled waits until all of the container's memory is there: before that, the container cannot be
+// moved again.
 func (g *godwitWay) awaitFilled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -157,7 +157,7 @@ func (g *godwitWay) awaitFilled(ctx context.Context) error {
 	}
 }
 
-// fromReport takes from a report what is compared. The phases are those of the downtime, and add up to it.
+// fromReport returns a report's measurements. The phases are those of the downtime, and add up to it.
 func fromReport(r migration.Report) []measurement {
 	b := r.Bytes
 	sent := b.MemoryPrecopy + b.MemoryFinal + b.MemoryFaulted + b.MemoryPushed + b.FilesFinal + b.Metadata
@@ -195,7 +195,8 @@ func phasesOf(r migration.Report, downtime bool, metric string) []measurement {
 	return measured
 }
 
-// stop also makes sure that nothing was lost: a quick switchover that loses requests or memory is none.
+// stop also makes sure that nothing was lost: a quick switchover that loses requests or memory does not
+// count.
 func (g *godwitWay) stop(ctx context.Context) error {
 	return errors.Join(g.endClient(), g.removeContainer(ctx))
 }
@@ -218,7 +219,7 @@ func (g *godwitWay) removeContainer(ctx context.Context) error {
 	return errors.Join(err, removeErr)
 }
 
-// verify has the workload check all of its memory, and reads what it found.
+// verify makes the workload check all of its memory, and reads the result.
 func (g *godwitWay) verify(ctx context.Context) error {
 	if _, err := g.bed.exec(ctx, g.at, program, "stop", "--time", "60s", g.container()); err != nil {
 		return err

@@ -15,8 +15,8 @@ type Host struct {
 	Architecture string `json:"architecture"`
 	Kernel       string `json:"kernel"`
 	CRIU         string `json:"criu"`
-	// Load is how many processes wanted to run in the minute before: what is measured on a busy
-	// machine is slower.
+	// Load is the average number of runnable processes in the minute before: measurements on a busy machine
+	// are slower.
 	Load float64 `json:"load_average"`
 }
 

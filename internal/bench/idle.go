@@ -21,21 +21,21 @@ import (
 
 const (
 	suiteIdle = "idle"
-	// The processor time of a second: of the agent, of the process that encrypts packets of containers if the
+	// The processor time per second: of the agent, of the process that encrypts containers' packets if the
 	// kernel does not, and of Docker (with its containerd).
 	metricAgentBusy  = "agent_processor_ratio"
 	metricDeviceBusy = "encryption_processor_ratio"
 	metricDockerBusy = "docker_processor_ratio"
-	metricHello      = "hello_bytes" // of a hello and its answer, the mean of an interval
+	metricHello      = "hello_bytes" // of a hello and its answer, mean of an interval
 	metricUnanswered = "unanswered_hellos_ratio"
 	metricAgentHeld  = "agent_memory_bytes"
 	idleLimit        = 0.02 // processors
 )
 
-// IdleConfig says what to measure.
+// IdleConfig configures the suite idle.
 type IdleConfig struct {
-	Lab        string // name of the lab that is made; one that is left from a crash is taken down
-	Agent      string // another godwit program, whose agent is measured first; none if empty
+	Lab        string // name of the lab; an existing one from a crash is taken down
+	Agent      string // another godwit program, whose agent is measured first; empty: none
 	ImageCache string // see package lab/image
 	Containers int
 	Peers      int
@@ -54,7 +54,8 @@ func (c IdleConfig) validate() error {
 	return needRoot()
 }
 
-// timing is how long an agent is left to come to rest, and then measured how often for how long.
+// timing returns how long an agent may settle, and the number and length of the intervals that are measured
+// then.
 func (c IdleConfig) timing() (settle time.Duration, intervals int, interval time.Duration) {
 	if c.Quick {
 		return 6 * time.Second, 3, 3 * time.Second
@@ -62,8 +63,7 @@ func (c IdleConfig) timing() (settle time.Duration, intervals int, interval time
 	return 30 * time.Second, 18, 10 * time.Second
 }
 
-// Idle measures what an agent costs that has containers of Docker and other nodes to greet, and nothing to
-// do.
+// Idle measures the cost of an agent that has containers of Docker and other nodes to greet, but no work.
 func Idle(ctx context.Context, config IdleConfig) (result Result, err error) {
 	if err := config.validate(); err != nil {
 		return Result{}, err
@@ -106,7 +106,7 @@ func Idle(ctx context.Context, config IdleConfig) (result Result, err error) {
 	return result, nil
 }
 
-// versionOf asks a program which it is.
+// versionOf asks a program for its version.
 func versionOf(ctx context.Context, program string) (string, error) {
 	out, err := exec.CommandContext(ctx, program, "version").Output()
 	if err != nil {
@@ -115,8 +115,8 @@ func versionOf(ctx context.Context, program string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// idle measures one program's agent, in a lab of its own: it is on node a, and the simulated nodes are on
-// node b.
+// idle measures one program's agent, in a lab of its own: the agent is on node a, and the simulated nodes
+// are on node b.
 func (s *suite) idle(ctx context.Context, config IdleConfig, program string, to *series) (err error) {
 	if err := lab.Down(config.Lab); err != nil && !errors.Is(err, lab.ErrNoLab) {
 		return fmt.Errorf("what an earlier benchmark left: %w", err)
@@ -185,8 +185,8 @@ type idlePeers struct {
 	dir string
 }
 
-// startIdlePeers has them join. They are a process of this program in the network of node b, whatever
-// program the lab has.
+// startIdlePeers makes the simulated nodes join. They are a process of this program in the network of node
+// b, whatever program the lab has.
 func (s *suite) startIdlePeers(ctx context.Context, count, containers int) (*idlePeers, error) {
 	config := idlePeersConfig{Server: nodes[0], Containers: containers}
 	server, err := s.bed.lab.Address(nodes[0])
@@ -221,7 +221,7 @@ func (s *suite) startIdlePeers(ctx context.Context, count, containers int) (*idl
 	return p, nil
 }
 
-// idleAddress is that of a simulated node, of a network for measurements (RFC 2544).
+// idleAddress returns the address of a simulated node, in a network for measurements (RFC 2544).
 func idleAddress(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 1, byte(n + 1)}) }
 
 // routeIdle gives node b the addresses of the simulated nodes.
@@ -253,7 +253,7 @@ func (p *idlePeers) start(in *lab.Lab, config idlePeersConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	// A process is in the network of the thread that starts it.
+	// A process is in the network of its starting thread.
 	if err := in.InNetwork(nodes[1], p.cmd.Start); err != nil {
 		return fmt.Errorf("start the simulated nodes: %w", err)
 	}
@@ -271,7 +271,7 @@ func (p *idlePeers) read(count *idleCount) error {
 	return nil
 }
 
-// count is what there was until now.
+// count returns the counts so far.
 func (p *idlePeers) count() (count idleCount, err error) {
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
 		return count, fmt.Errorf("simulated nodes: %w", err)

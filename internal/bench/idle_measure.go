@@ -35,7 +35,7 @@ func (s *suite) measureIdle(ctx context.Context, config IdleConfig, peers *idleP
 	return nil
 }
 
-// idleLook is what has been used up by a point in time.
+// idleLook is the usage up to a point in time.
 type idleLook struct {
 	at                    time.Time
 	agent, device, docker float64 // seconds of a processor
@@ -102,7 +102,7 @@ func (s *suite) lookIdle(peers *idlePeers) (look idleLook, err error) {
 	return look, nil
 }
 
-// isCommand tells whether a command line begins so; the program may be anywhere.
+// isCommand reports whether a command line begins with these words; the program may be in any directory.
 func isCommand(args []string, begin ...string) bool {
 	if len(args) < len(begin) || filepath.Base(args[0]) != begin[0] {
 		return false
@@ -110,14 +110,15 @@ func isCommand(args []string, begin ...string) bool {
 	return len(begin) < 2 || args[1] == begin[1]
 }
 
-// usedBy is the processor time of a process, and of the children that it has waited for: 0 if it has ended.
+// usedBy returns the processor time of a process, and of the children that it has waited for: 0 if it has
+// ended.
 func usedBy(process string) float64 {
 	data, err := os.ReadFile(filepath.Join(process, "stat"))
 	if err != nil {
 		return 0
 	}
-	// proc(5): the name, in brackets, is the second field and may have any characters; utime, stime, cutime
-	// and cstime are fields 14 to 17.
+	// proc(5): the name, in parentheses, is the second field and may contain any characters; utime, stime,
+	// cutime and cstime are fields 14 to 17.
 	_, rest, _ := strings.Cut(string(data[max(0, strings.LastIndexByte(string(data), ')')):]), " ")
 	fields := strings.Fields(rest)
 	const first, ticksPerSecond = 14 - 3, 100 // USER_HZ

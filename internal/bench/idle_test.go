@@ -67,7 +67,7 @@ func TestIdlePeersJoin(t *testing.T) {
 	}
 }
 
-// TestIdleSamples: what was used up between two looks is for a second.
+// TestIdleSamples: the usage between two looks is scaled to a second.
 func TestIdleSamples(t *testing.T) {
 	for usedBy(fmt.Sprintf("/proc/%d", os.Getpid())) == 0 { // use a hundredth of a second
 		_ = json.Valid(make([]byte, 1<<20))

@@ -22,10 +22,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// The simulated nodes of the suite idle: each has an identity of its own, joins the agent's cluster,
-// listens at an address of its own, greets the agent, and answers its greetings, all over connections as
-// agents have them. They do not greet each other, and refuse data connections, so the agent measures no
-// links.
+// The simulated nodes of the suite idle: each has its own identity, joins the agent's cluster, listens at
+// its own address, greets the agent, and answers its greetings, all over connections like those of agents.
+// They do not greet each other, and refuse data connections, so the agent measures no links.
 
 const (
 	idlePeerPort = 7443
@@ -35,7 +34,7 @@ const (
 	idleHomes    = 100             // more than there are simulated nodes: the first number of those homes
 )
 
-// idlePeersConfig is what the process of the simulated nodes reads first, as a line of JSON.
+// idlePeersConfig is the first input of the process with the simulated nodes, a line of JSON.
 type idlePeersConfig struct {
 	Dir        string   `json:"dir"`
 	Server     string   `json:"server"` // the agent's name
@@ -45,7 +44,7 @@ type idlePeersConfig struct {
 	Containers int      `json:"containers"`
 }
 
-// idleCount is what the process answers to each further line.
+// idleCount is the process's answer to each further line.
 type idleCount struct {
 	Sent     int64 `json:"sent"`     // hellos that the agent has answered
 	Answered int64 `json:"answered"` // hellos of the agent
@@ -101,7 +100,7 @@ func (c *idleCounters) now() idleCount {
 	}
 }
 
-// idlePeer is one of them.
+// idlePeer is one simulated node.
 type idlePeer struct {
 	api.UnimplementedPeerServer
 	id     *identity.Identity
@@ -110,12 +109,12 @@ type idlePeer struct {
 	claims []uint64
 
 	mu    sync.Mutex
-	nodes []byte   // as the agent has last listed them
-	heard greeting // what the agent has last said; nil: nothing
+	nodes []byte   // the agent's last list
+	heard greeting // the agent's last message; nil: none
 	held  []byte   // digest of the agent's guests
 }
 
-// greeting is what both halves of a hello have.
+// greeting is the common part of both halves of a hello.
 type greeting interface {
 	GetNodesJson() []byte
 	GetKnows() []byte
@@ -140,7 +139,7 @@ func joinIdle(ctx context.Context, config idlePeersConfig, i int, count *idleCou
 		return nil, err
 	}
 	p := &idlePeer{id: id, count: count, nodes: nodes}
-	// Guests are at home at a node that is not there.
+	// Guests are at home at a node that does not exist.
 	home, err := identity.Subnet(id.Pool, id.Node.Number+idleHomes)
 	if err != nil {
 		return nil, err
@@ -240,7 +239,7 @@ func (p *idlePeer) hear(said greeting) {
 	}
 }
 
-// say is what an agent of the same version as the other would say: all that it knows if that version has no
+// say returns the hello of an agent of the other's version: all its knowledge if that version has no
 // digests, and otherwise what the other does not hold.
 func (p *idlePeer) say() *api.HelloRequest {
 	p.mu.Lock()
@@ -253,7 +252,7 @@ func (p *idlePeer) say() *api.HelloRequest {
 	if p.heard.GetProtocol() == nil {
 		return said
 	}
-	// What the agent knows of nodes is what this one has heard from it.
+	// This node's knowledge of nodes comes from the agent.
 	said.NodesJson, said.Knows, said.Protocol = nil, p.heard.GetKnows(), p.heard.GetProtocol()
 	said.Claims, said.Overlay = p.claims, p.overlay()
 	said.LocationsDigest, said.LocationsHeld = api.LocationsDigest(p.guests), p.held
@@ -263,7 +262,7 @@ func (p *idlePeer) say() *api.HelloRequest {
 	return said
 }
 
-// overlay is one that encrypts; nobody has its key.
+// overlay returns a statement that it encrypts; nobody has its key.
 func (p *idlePeer) overlay() *api.Overlay {
 	key := make([]byte, 32)
 	key[0], key[31] = byte(p.id.Node.Number), 1

@@ -17,7 +17,7 @@ import (
 
 const suiteJourney = "journey"
 
-// The ways of the suite journey: what is known of where the user goes.
+// The ways of the suite journey: how much of the user's path is known.
 const (
 	wayNothing  = "godwit, nothing staged"
 	wayPath     = "godwit, path known"
@@ -28,7 +28,7 @@ const (
 // JourneyWays lists the ways of the suite journey.
 func JourneyWays() []string { return []string{wayNothing, wayPath, wayNearest1, wayNearest2} }
 
-// Metrics of the suite journey. Those of moves are the medians of a journey's; bytes are of all of it.
+// Metrics of the suite journey. Those of moves are medians of a journey; bytes are totals.
 const (
 	metricWorst  = "worst_handoff_seconds"
 	metricStaged = "staged_bytes"         // ahead of moves
@@ -37,13 +37,13 @@ const (
 	metricAll    = "all_bytes"            // both
 )
 
-// journeyNodes stand in a row, along which the user moves: the round trip is in proportion to the distance.
+// journeyNodes stand in a row, along which the user moves: the round trip is proportional to the distance.
 var journeyNodes = [...]string{"a", "b", "c", "d"}
 
 // journey is a user who moves along all nodes and stays at each for a while, with a container that follows.
 type journey struct {
 	containerWorkload
-	link  string // between two that are next to each other
+	link  string // between neighbours
 	stay  time.Duration
 	ways  []string
 	runs  int
@@ -62,7 +62,7 @@ func journeys() []journey {
 // JourneyNames lists the workloads of the suite journey.
 func JourneyNames() []string { return namesOf(journeys(), func(j journey) string { return j.name }) }
 
-// Journey measures what it gains to know where a user will go, or to stage all around.
+// Journey measures the benefit of knowing a user's path, or of staging on all neighbours.
 func Journey(ctx context.Context, config Config) (Result, error) {
 	selected, err := selectTurns(config, journeys(), JourneyWays(), func(j *journey) turns {
 		return turns{title: j.name, ways: &j.ways, runs: &j.runs, quick: j.quick}
@@ -94,7 +94,7 @@ func (s *suite) measureJourney(ctx context.Context, j journey) error {
 		if _, err := s.bed.exec(ctx, node, program, "image", "load", archive); err != nil {
 			return err
 		}
-		// what was known of other links is of no use
+		// measurements of other links are useless
 		if _, err := s.bed.exec(ctx, node, program, "nodes", "--measure"); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (s *suite) measureJourney(ctx context.Context, j journey) error {
 		})
 }
 
-// layOut gives each pair of nodes a link that is as long as they are apart.
+// layOut gives each pair of nodes a link whose latency fits their distance.
 func (s *suite) layOut(name string) error {
 	shape, err := parseLink(name)
 	if err != nil {
@@ -134,7 +134,7 @@ type traveller struct {
 	reports []migration.Report
 }
 
-// travel makes one journey. All of the memory is verified in the end.
+// travel makes one journey. It verifies all of the memory in the end.
 func (s *suite) travel(ctx context.Context, j journey, way string) (measured []measurement, err error) {
 	g := newGodwitWay(s.bed, migration.PreCopy, j.containerWorkload, "")
 	t := &traveller{godwitWay: g, way: way, stay: j.stay, staged: map[string]float64{}}
@@ -170,7 +170,7 @@ func (s *suite) travel(ctx context.Context, j journey, way string) (measured []m
 	return t.measured(), nil
 }
 
-// flags are those of stage.
+// flags returns the flags of stage.
 func (t *traveller) flags() []string {
 	switch t.way {
 	case wayPath:
@@ -187,10 +187,10 @@ func (t *traveller) flags() []string {
 	return nil
 }
 
-// countEvery is how often is looked what was staged.
+// countEvery is the interval between counts of staged bytes.
 const countEvery = time.Second
 
-// sojourn is the time that the user stays. If nothing is staged it does not matter how long that is.
+// sojourn is the user's stay. If nothing is staged, its length does not matter.
 func (t *traveller) sojourn(ctx context.Context, until time.Time) error {
 	for t.way != wayNothing && time.Now().Before(until) {
 		if err := t.count(ctx); err != nil {
@@ -203,7 +203,7 @@ func (t *traveller) sojourn(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// count reads what was sent for copies. What was sent for one that is not there any more was sent in vain.
+// count reads how much was sent for copies. Bytes for a copy that no longer exists were sent in vain.
 func (t *traveller) count(ctx context.Context) error {
 	if t.way == wayNothing {
 		return nil
@@ -230,7 +230,7 @@ func (t *traveller) count(ctx context.Context) error {
 	return nil
 }
 
-// moveTo has the container follow the user.
+// moveTo moves the container after the user.
 func (t *traveller) moveTo(ctx context.Context, node string) error {
 	if err := t.count(ctx); err != nil {
 		return err
@@ -270,7 +270,7 @@ func (t *traveller) measured() []measurement {
 	}
 }
 
-// What is asked of copies that are made ahead.
+// Requirements of copies that are made ahead.
 const (
 	journeyHandoff = 0.25 // of the handoff with nothing staged
 	journeyBytes   = 1.5  // of the bytes with nothing staged, where the path is known
@@ -297,7 +297,7 @@ func judgeJourney(rows []Row) []Asked {
 	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
-// writeJourney has a table for each workload.
+// writeJourney prints a table for each workload.
 func (r Result) writeJourney(w io.Writer) {
 	r.writeWays(w, wayTable{
 		columns: []column{

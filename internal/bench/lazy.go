@@ -15,21 +15,21 @@ import (
 
 const (
 	lazyPort = 8731
-	// The patience with a peer that brings the memory, beyond the time that the link needs; what
-	// has come until then is told.
+	// The patience with a peer that brings the memory, beyond the link's time; the memory received until
+	// then is reported.
 	peerPatience  = time.Minute
 	quickPatience = 3 * time.Second
-	// peerEnds is how long what is at its end may take.
+	// peerEnds is how long a peer may take at its end.
 	peerEnds = 10 * time.Second
-	// pipeSize is what CRIU makes its pipes as large as, into which it puts the pages that it
-	// serves. Where CAP_SYS_RESOURCE is missing that is allowed up to fs.pipe-max-size only, and
-	// CRIU then ends in the middle ("page-pipe: splice: -1: Bad file descriptor").
+	// pipeSize is the size of the pipes into which CRIU puts the pages that it serves. Without
+	// CAP_SYS_RESOURCE the limit is fs.pipe-max-size, and CRIU then fails in the middle ("page-pipe:
+	// splice: -1: Bad file descriptor").
 	pipeSize = 4 << 20
-	// pipeLimit has that setting, which is the whole machine's.
+	// pipeLimit is the file of that setting, which belongs to the whole machine.
 	pipeLimit = "/proc/sys/fs/pipe-max-size"
 )
 
-// allowPipes sees to it that CRIU can serve pages. The returned function puts back what was.
+// allowPipes raises the limit so that CRIU can serve pages. The returned function restores the old value.
 func allowPipes() (func() error, error) {
 	text, err := os.ReadFile(pipeLimit)
 	if err != nil {
@@ -51,16 +51,16 @@ func allowPipes() (func() error, error) {
 	return func() error { return set(before) }, set(pipeSize)
 }
 
-// lazyWay is CRIU's own lazy migration by way of runc: runc checkpoint --lazy-pages serves the
-// memory of the frozen processes, criu lazy-pages at the target fetches it while they run. What
-// else there is goes by rsync, without compression.
+// lazyWay is CRIU's own lazy migration through runc: runc checkpoint --lazy-pages serves the memory of the
+// frozen processes, criu lazy-pages at the target fetches it while they run. Everything else goes by rsync,
+// without compression.
 type lazyWay struct {
 	peer
 	container bundle
 	patience  time.Duration
 	size      float64  // of a service's memory
 	leaving   *leaving // of the last move
-	fetching  *fetcher // the same; nil if it has ended
+	fetching  *fetcher // of the last move; nil if it has ended
 }
 
 func newLazyWay(b *bed, w containerWorkload, model bundle, patience time.Duration) *lazyWay {
@@ -79,7 +79,7 @@ func (l *lazyWay) start(ctx context.Context) error {
 			return err
 		}
 	}
-	// On both, so that both have the devices that runc makes.
+	// On both nodes, so that both have the devices that runc makes.
 	if err := l.container.start(ctx, other(l.at)); err != nil {
 		return err
 	}
@@ -92,13 +92,13 @@ func (l *lazyWay) start(ctx context.Context) error {
 	return l.connect(ctx, l.container.pid)
 }
 
-// dial connects to the program, on the node where it is.
+// dial connects to the program, on its current node.
 func (l *lazyWay) dial(ctx context.Context) (net.Conn, error) {
 	return l.bed.dialProgram(ctx, l.at, l.plug.server(l.workload.memory.Listen))
 }
 
-// keepsConnections tells that a connection from elsewhere does not go with the container: nobody
-// moves its address.
+// keepsConnections returns false: nothing moves the container's address, so a connection from elsewhere
+// breaks.
 func (l *lazyWay) keepsConnections() bool { return false }
 
 // leaving is a runc checkpoint that serves pages.
@@ -108,8 +108,8 @@ type leaving struct {
 	end   context.CancelFunc
 }
 
-// leave begins the checkpoint and returns when the frozen processes' pages are served, with the
-// seconds until then.
+// leave begins the checkpoint and returns when the frozen processes' pages are served, with the seconds
+// until then.
 func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 	c := l.container
 	for _, dir := range []string{c.images(), c.work()} {
@@ -139,7 +139,7 @@ func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 	return left, seconds, err
 }
 
-// next reads the next of the two times that it tells.
+// next reads the next of the two times that the checkpoint reports.
 func (l *leaving) next() (float64, error) {
 	if !l.lines.Scan() {
 		return 0, errors.Join(errors.New("runc checkpoint ended without a message"), l.lines.Err())
@@ -147,7 +147,7 @@ func (l *leaving) next() (float64, error) {
 	return parseTimed(l.lines.Text())
 }
 
-// close gives it time to end, and then ends it.
+// close waits for the checkpoint to end, and then kills it.
 func (l *leaving) close() {
 	defer l.end()
 	if l.cmd != nil && l.cmd.Process != nil {
@@ -156,16 +156,16 @@ func (l *leaving) close() {
 	}
 }
 
-// fetcher is a criu lazy-pages.
+// fetcher is a running criu lazy-pages.
 type fetcher struct {
 	end    context.CancelFunc
 	ended  chan struct{}
 	err    error  // when it has ended
-	log    string // as this program finds it
+	log    string // as a path for this program
 	socket string
 }
 
-// fetch starts it and waits until a restore can begin.
+// fetch starts criu lazy-pages and waits until a restore can begin.
 func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
 	if err := l.bed.empty(to, l.container.work()); err != nil {
 		return nil, err
@@ -213,16 +213,16 @@ func (f *fetcher) failed() error {
 		errors.Join(errors.New("it is needed until all memory is there"), f.err), tail(f.log))
 }
 
-// close ends it, if it has not ended.
+// close ends the process, if it has not ended.
 func (f *fetcher) close() {
 	f.end()
 	select {
-	case <-f.ended: // it may have been killed: how it ended says nothing
+	case <-f.ended: // it may have been killed: its exit code says nothing
 	case <-time.After(peerEnds):
 	}
 }
 
-// move returns when all memory has come, or nobody wants to wait any longer.
+// move returns when all memory has come, or the wait is given up.
 func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
 	from, to := l.at, other(l.at)
 	if err := l.bed.plugIn(ctx, to, l.plug); err != nil {
@@ -292,8 +292,8 @@ func (l *lazyWay) await(ctx context.Context, result *moved) error {
 	return nil
 }
 
-// stop ends the daemon first: CRIU at the source then ends its tasks by itself. While it traces
-// them nobody else can.
+// stop ends the daemon first: CRIU at the source then ends its tasks by itself. While CRIU traces them,
+// nothing else can.
 func (l *lazyWay) stop(ctx context.Context) error {
 	if l.fetching != nil {
 		l.fetching.close()

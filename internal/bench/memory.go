@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-// memoryImage is the name of the image that has this program, for workloads that are nothing but memory.
+// memoryImage is the name of the image with this program, for workloads that consist only of memory.
 const memoryImage = "bench-memory"
 
 func (w containerWorkload) imageName() string {
@@ -26,7 +26,7 @@ func (w containerWorkload) imageName() string {
 	return w.image
 }
 
-// command is what runs in the container; nothing if it is what the image says.
+// command returns the container's command; empty if the image has it.
 func (w containerWorkload) command() []string {
 	if w.memory != nil {
 		return append([]string{labimage.ProgramPath}, w.memory.Args()...)
@@ -67,7 +67,7 @@ func (s *suite) programImage(name string, bulk ...int64) (string, error) {
 	return labimage.OfProgram(name, path, dir, bulk...)
 }
 
-// nodeProcess reads a file of /proc about a process, by its number in the node.
+// nodeProcess reads a file of /proc about a process, by its PID in the node.
 func (b *bed) nodeProcess(node string, pid int, file string) (string, error) {
 	path, err := b.path(node, filepath.Join("/proc", strconv.Itoa(pid), file))
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *bed) awaitMemory(ctx context.Context, node string, pid int, size int64)
 	}
 }
 
-// memoryOf adds up what a process and its descendants take, shared pages in parts
+// memoryOf returns the memory of a process and its descendants, with proportional shares of shared pages
 // (proc_pid_smaps(5), on Pss).
 func (b *bed) memoryOf(node string, pid int) (float64, error) {
 	family, err := b.family(node, pid)
@@ -131,7 +131,7 @@ func (b *bed) memoryOf(node string, pid int) (float64, error) {
 	return float64(sum), nil
 }
 
-// family is a process with all its descendants.
+// family returns a process and all its descendants.
 func (b *bed) family(node string, pid int) ([]int, error) {
 	proc, err := b.path(node, "/proc")
 	if err != nil {
@@ -165,7 +165,7 @@ func (b *bed) family(node string, pid int) ([]int, error) {
 	return family, nil
 }
 
-// judgeLog reads what the workload has printed, at last what it found when it was asked to end.
+// judgeLog reads the workload's output; its last line is the result of its final check.
 func judgeLog(log string) error {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	var result pages.Result

@@ -22,11 +22,11 @@ import (
 const (
 	suiteNetwork  = "network"
 	metricCarried = "carried_bytes_per_second"
-	metricBusy    = "processors_ratio" // how many processors of the machine were busy, 100 % for each
-	kernelLeast   = 2e9 / 8            // bytes per second: what is asked of the kernel's WireGuard
+	metricBusy    = "processors_ratio" // busy processors of the machine, 100 % for each
+	kernelLeast   = 2e9 / 8            // bytes per second: the requirement for the kernel's WireGuard
 )
 
-// NetworkConfig says what to measure.
+// NetworkConfig configures the suite network.
 type NetworkConfig struct {
 	Quick    bool     // one short sample
 	Ways     []string // all if empty
@@ -49,11 +49,11 @@ func networkWays() []networkWay {
 
 func (w networkWay) title() string { return w.name }
 
-// NetworkWayNames lists what Network compares.
+// NetworkWayNames lists the ways that Network compares.
 func NetworkWayNames() []string { return namesOf(networkWays(), networkWay.title) }
 
-// Network measures how much a TCP connection carries through the overlay between two nodes: two
-// network namespaces of this machine, joined by a wire that loses and delays nothing.
+// Network measures the throughput of a TCP connection through the overlay between two nodes: two network
+// namespaces of this machine, joined by a link without loss or delay.
 func Network(ctx context.Context, config NetworkConfig) (Result, error) {
 	chosen, err := choose("way", networkWays(), networkWay.title, config.Ways)
 	if err != nil {
@@ -73,7 +73,7 @@ func Network(ctx context.Context, config NetworkConfig) (Result, error) {
 			return result, ctx.Err()
 		}
 		if err != nil {
-			one.note = err.Error() // also where the kernel has no WireGuard
+			one.note = err.Error() // even if the kernel has no WireGuard
 		}
 		result.Rows = append(result.Rows, one.rows()...)
 		if config.Progress != nil {
@@ -89,7 +89,7 @@ func Network(ctx context.Context, config NetworkConfig) (Result, error) {
 	return result, nil
 }
 
-// measureNetwork makes both nodes, measures, and takes them away.
+// measureNetwork makes both nodes, measures, and removes them.
 func measureNetwork(ctx context.Context, config NetworkConfig, way networkWay, to *series) (failed error) {
 	samples, long := 5, 3*time.Second
 	if config.Quick {
@@ -136,7 +136,7 @@ func stream(conn net.Conn) {
 	}
 }
 
-// carried reads for some time, and tells how many bytes came per second, and how many processors were busy.
+// carried reads for some time, and returns the bytes per second, and the number of busy processors.
 func carried(conn net.Conn, long time.Duration) (rate, busy float64, err error) {
 	buffer := make([]byte, streamBuffer)
 	began, total := time.Now(), 0
@@ -154,8 +154,8 @@ func carried(conn net.Conn, long time.Duration) (rate, busy float64, err error) 
 	return float64(total) / took, (after - before) / took, errors.Join(err, busyErr)
 }
 
-// busySeconds is how long processors of this machine have been busy (proc(5), /proc/stat:
-// hundredths of a second).
+// busySeconds returns the busy time of this machine's processors (proc(5), /proc/stat: hundredths of a
+// second).
 func busySeconds() (float64, error) {
 	data, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -169,14 +169,14 @@ func busySeconds() (float64, error) {
 	return (user + nice + system + interrupts + soft) / 100, nil
 }
 
-// networkPair are two nodes.
+// networkPair is a pair of nodes.
 type networkPair struct {
 	namespaces []netns.NsHandle
 	configs    []network.Config
 	nodes      []*network.Network
 }
 
-// newNetworkPair makes them. What has been made before an error is in the result.
+// newNetworkPair makes the nodes. With an error, the result has the parts made so far.
 func newNetworkPair(dir string, overlay network.Overlay) (*networkPair, error) {
 	p := &networkPair{}
 	for range nodes {
@@ -217,10 +217,10 @@ func newNetworkPair(dir string, overlay network.Overlay) (*networkPair, error) {
 	return p, nil
 }
 
-// underlayOf are addresses of RFC 2544, for measurements.
+// underlayOf returns an address of RFC 2544, for measurements.
 func underlayOf(node int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(node + 1)}) }
 
-// newNamespace makes a network namespace that is there while it is open.
+// newNamespace makes a network namespace that exists while the handle is open.
 func newNamespace() (ns netns.NsHandle, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -235,7 +235,7 @@ func newNamespace() (ns netns.NsHandle, err error) {
 	return ns, nil
 }
 
-// join lays a wire between the two.
+// join connects the two nodes.
 func (p *networkPair) join() error {
 	const device = "wire0"
 	for i, ns := range p.namespaces {
@@ -303,7 +303,7 @@ func inNamespace(ns netns.NsHandle, run func() error) error {
 	return <-done
 }
 
-// close takes away what was made.
+// close removes everything that was made.
 func (p *networkPair) close() error {
 	var errs []error
 	for _, node := range p.nodes {

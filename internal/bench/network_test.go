@@ -8,7 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// TestMain makes the test program what the real one is: the process of an encrypted overlay.
+// TestMain lets the test program act as the real one: as the process of an encrypted overlay.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == wireguard.Command {
 		os.Exit(wireguard.Main(os.Args[2:]))
@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestNetwork: each way has a row, and those that every kernel can go have figures.
+// TestNetwork: each way has a row, and ways that work on every kernel have figures.
 func TestNetwork(t *testing.T) {
 	result, err := Network(t.Context(), NetworkConfig{Quick: true})
 	if err != nil {

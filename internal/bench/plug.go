@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// plug is the network of a peer's container: a namespace with a fixed address, the same on both nodes.
+// plug is the network of a container that is not Godwit's: a namespace with a fixed address, the same on
+// both nodes.
 type plug struct {
 	name   string
 	number byte
@@ -35,7 +36,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// plugIn makes a container's network in a node anew: of an earlier stay CRIU's lock is left in it.
+// plugIn makes a container's network in a node anew, because CRIU's lock of an earlier stay is left in the
+// old one.
 func (b *bed) plugIn(ctx context.Context, node string, p plug) error {
 	if b.has(node, p.namespace()) {
 		err := b.all(ctx, node, []string{"ip", "link", "delete", p.outside()},
@@ -56,7 +58,7 @@ func (b *bed) plugIn(ctx context.Context, node string, p plug) error {
 	)
 }
 
-// fill connects to a Redis that may just be starting, and stores the data of the workload.
+// fill connects to a Redis that may still be starting, and stores the data of the workload.
 func (b *bed) fill(ctx context.Context, machine, address string) (net.Conn, *workload.RedisCounter, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -77,7 +79,7 @@ func (b *bed) fill(ctx context.Context, machine, address string) (net.Conn, *wor
 	}
 }
 
-// dialBeside connects to a server that may just be starting, from the network of a process of a node.
+// dialBeside connects to a server that may still be starting, from the network of a process of a node.
 func (b *bed) dialBeside(ctx context.Context, node string, pid, port int) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// podmanHome is Podman's, and it has caches there that no option moves. In a node it is in memory.
+	// podmanHome is Podman's, and has caches that no option moves. In a node it is in memory.
 	podmanHome    = "/var/lib/containers"
 	podmanName    = "bench"
 	podmanArchive = benchDir + "/podman.tar"
 )
 
-// podmanWay is Podman's own: checkpoint into an archive, copy, restore from it.
+// podmanWay is Podman's own way: checkpoint into an archive, copy, restore from it.
 type podmanWay struct {
 	peer
 	archive string // the image
@@ -35,7 +35,7 @@ func (p *podmanWay) name() string { return wayPodman }
 
 func (p *podmanWay) podman(args ...string) []string { return p.bed.podman(args...) }
 
-// podman makes a Podman command line.
+// podman returns a Podman command line.
 func (b *bed) podman(args ...string) []string {
 	return append([]string{
 		"podman", "--runtime", b.runc, "--cgroup-manager", "cgroupfs", "--events-backend", "none",
@@ -78,7 +78,7 @@ func (p *podmanWay) prepare(ctx context.Context, node string) error {
 	return err
 }
 
-// move does not compress: the data of the workload would not get smaller, only slower.
+// move does not compress: the data of the workload is incompressible.
 func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
 	from, to := p.at, other(p.at)
 	if err := p.bed.plugIn(ctx, to, p.plug); err != nil {
@@ -95,7 +95,7 @@ func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
 	return measured, nil
 }
 
-// podmanMove has Podman checkpoint a container into an archive, copies that, and has Podman restore from it.
+// podmanMove checkpoints a container with Podman into an archive, copies the archive, and restores from it.
 func (b *bed) podmanMove(ctx context.Context, from string, podman []string, container string,
 	options ...string) ([]measurement, error) {
 	command := func(args ...string) []string {
@@ -130,7 +130,7 @@ func (p *podmanWay) stop(ctx context.Context) error {
 	return failed
 }
 
-// mountPodman gives a node a home of Podman's in memory.
+// mountPodman mounts Podman's home in memory in a node.
 func (b *bed) mountPodman(ctx context.Context, node string) error {
 	_, err := b.exec(ctx, node, "mount", "-t", "tmpfs", "-o", "mode=700", "bench", podmanHome)
 	return err
@@ -141,10 +141,10 @@ func (b *bed) unmountPodman(ctx context.Context, node string) error {
 	return err
 }
 
-// podmanMounted tells whether a node has Podman's home in memory.
+// podmanMounted reports whether a node has Podman's home in memory.
 func (b *bed) podmanMounted(node string) bool { return b.mounted(node, podmanHome) }
 
-// mounted tells whether something is mounted at a place of a node.
+// mounted reports whether there is a mount at a path of a node.
 func (b *bed) mounted(node, at string) bool {
 	pid, err := b.lab.PID(node)
 	if err != nil {
@@ -154,8 +154,8 @@ func (b *bed) mounted(node, at string) bool {
 	return err == nil && strings.Contains(string(mounts), " "+at+" ")
 }
 
-// podmanMountPoint sees to it that there is a directory to mount over, and returns what takes it
-// away again if it was not there before: the nodes share the machine's file system.
+// podmanMountPoint makes a directory to mount over, and returns a function that removes it if it did not
+// exist before: the nodes share the machine's file system.
 func podmanMountPoint() (remove func() error, err error) {
 	switch err := os.Mkdir(podmanHome, 0o700); {
 	case errors.Is(err, os.ErrExist):

@@ -12,13 +12,13 @@ import (
 
 const suitePostCopy = "postcopy"
 
-// wayModel is the container that those of the peers are made after. It is not moved.
+// wayModel is the container after which those of other ways are made. It is not moved.
 const wayModel migration.Mode = "model"
 
-// PostCopy measures what a container's memory that follows it costs: how long it stands still, how
-// long its program waits for its pages, how well the link is used; beside CRIU's own lazy
-// migration. When it returns nothing is left of it on the machine. If some ways failed the result
-// has what was measured; the error says which of Godwit's.
+// PostCopy measures the cost of post-copy: how long a container stands still, how long its program waits
+// for pages, how well the link is used; beside CRIU's own lazy migration. When it returns, it has cleaned
+// up the machine. If some ways failed, the result has the other measurements; the error lists Godwit's
+// failures.
 func PostCopy(ctx context.Context, config Config) (Result, error) {
 	chosen, err := config.selectedFollowings()
 	if err != nil {
@@ -27,7 +27,7 @@ func PostCopy(ctx context.Context, config Config) (Result, error) {
 	return postCopy(ctx, config, chosen)
 }
 
-// postCopy measures what was chosen.
+// postCopy measures the selected workloads.
 func postCopy(ctx context.Context, config Config, chosen []following) (Result, error) {
 	return runInTurns(ctx, config, suitePostCopy, func(ctx context.Context, s *suite) (err error) {
 		forbid, err := allowPipes()
@@ -39,7 +39,7 @@ func postCopy(ctx context.Context, config Config, chosen []following) (Result, e
 	}, judgeFollowing)
 }
 
-// follow measures all that was chosen.
+// follow measures the selected workloads.
 func (s *suite) follow(ctx context.Context, chosen []following) (err error) {
 	var daemons rsyncDaemons
 	defer func() { err = errors.Join(err, daemons.stop()) }()
@@ -94,7 +94,7 @@ func (s *suite) followOne(ctx context.Context, f following, archive string, mode
 	})
 }
 
-// followOnce moves a program once, with what it does meanwhile.
+// followOnce moves a program once, while it works.
 func (s *suite) followOnce(ctx context.Context, f following, way follower,
 	w containerWorkload) (_ []measurement, err error) {
 	if err := s.setLink(linkFaster); err != nil {
@@ -103,7 +103,7 @@ func (s *suite) followOnce(ctx context.Context, f following, way follower,
 	defer func() {
 		stopErr := way.stop(context.WithoutCancel(ctx))
 		if stopErr != nil && way.name() == wayLazy {
-			s.say("%s: %v", way.name(), stopErr) // it does not change what was measured
+			s.say("%s: %v", way.name(), stopErr) // the measurements remain valid
 			stopErr = nil
 		}
 		err = errors.Join(err, stopErr)
@@ -138,12 +138,12 @@ func (s *suite) followOnce(ctx context.Context, f following, way follower,
 		measured = append(measured, fromAccessed(seen, move.came)...)
 	}
 	if move.partly {
-		return measured, nil // to look at all of it would take for ever
+		return measured, nil // checking all memory would take too long
 	}
 	return measured, verifyAsked(ctx, way)
 }
 
-// verifyAsked has the program look at all of its memory.
+// verifyAsked makes the program check all of its memory.
 func verifyAsked(ctx context.Context, way follower) error {
 	var result pages.Result
 	if err := ask(ctx, way, pages.AskCheck, &result); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-// smallFollowing does all that others do, with little memory.
+// smallFollowing exercises the same code as the others, with little memory.
 func smallFollowing() following {
 	return following{
 		name: "small", memory: pages.Config{Size: 16 * mebi, Hot: 2 * mebi, Threads: 2}, link: linkFast,
@@ -49,7 +49,7 @@ func TestPostCopy(t *testing.T) {
 	}
 }
 
-// What is written about the workloads is right.
+// TestFollowings: the descriptions of the workloads are right.
 func TestFollowings(t *testing.T) {
 	for _, f := range followings() {
 		if _, err := parseLink(f.link); err != nil {
@@ -115,7 +115,7 @@ func TestSelectedFollowings(t *testing.T) {
 	}
 }
 
-// exampleFollowing is a result of which all that is judged is just met, with a factor on what was measured.
+// exampleFollowing is a result that just meets all requirements, with a factor on the measurements.
 func exampleFollowing(factor float64) []Row {
 	rows := []Row{
 		measuredRow(workloadSmall, linkFaster, wayPostCopy, metricDowntime, 0.05),

@@ -6,9 +6,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// preDumpWay is study B's and study C's with one dump ahead: runc checkpoint --pre-dump, rsync,
-// runc checkpoint of what was written since, rsync, runc restore. CRIU needs the kernel's
-// soft-dirty for it.
+// preDumpWay is the way of studies B and C with one dump ahead: runc checkpoint --pre-dump, rsync, runc
+// checkpoint of pages written since, rsync, runc restore. CRIU needs the kernel's soft-dirty bits for it.
 type preDumpWay struct{ *rsyncWay }
 
 func newPreDumpWay(b *bed, w containerWorkload, model engine.Container) preDumpWay {
@@ -20,7 +19,7 @@ func newPreDumpWay(b *bed, w containerWorkload, model engine.Container) preDumpW
 
 func (preDumpWay) name() string { return wayPreDump }
 
-// The two dumps are beside each other: the second one names the first.
+// The two dumps are in neighbouring directories: the second one refers to the first.
 const dumpAhead, dumpRest = "ahead", "rest"
 
 func (p preDumpWay) move(ctx context.Context) ([]measurement, error) {
@@ -66,7 +65,7 @@ func (p preDumpWay) move(ctx context.Context) ([]measurement, error) {
 	}, nil
 }
 
-// dump writes one of the two. The first one leaves the container running.
+// dump makes one of the two dumps. The first one leaves the container running.
 func (p preDumpWay) dump(ctx context.Context, name string, options ...string) (float64, error) {
 	c := p.container
 	images := c.images()

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// redisClient counts in a Redis from a machine of its own, over one connection, as long as the
-// Redis's container is there.
+// redisClient counts in a Redis from its own machine, over one connection, as long as the Redis's container
+// exists.
 type redisClient struct {
 	bed     *bed
 	machine string
@@ -21,7 +21,7 @@ type redisClient struct {
 	cancel  context.CancelFunc
 }
 
-// newRedisClient makes the machine, stores the data of the workload, and begins to count.
+// newRedisClient makes the machine, stores the data of the workload, and starts counting.
 func (b *bed) newRedisClient(ctx context.Context, machine, address string) (*redisClient, error) {
 	if err := b.lab.Client(machine, nodes[0], lab.Link{}); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (b *bed) newRedisClient(ctx context.Context, machine, address string) (*red
 	return client, client.count(ctx)
 }
 
-// count waits until the client has had a quarter of a second's worth of further answers.
+// count waits until the client has had further answers for a quarter of a second.
 func (c *redisClient) count(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -48,14 +48,14 @@ func (c *redisClient) count(ctx context.Context) error {
 	return nil
 }
 
-// forget has what was seen before not count.
+// forget discards earlier results.
 func (c *redisClient) forget() {
 	if c != nil {
 		c.counter.Gap()
 	}
 }
 
-// waited is how long a client had no answer since forget, also beyond the downtime.
+// waited returns how long the client had no answer since forget, even beyond the downtime.
 func (c *redisClient) waited(ctx context.Context, downtime float64) ([]measurement, error) {
 	if c == nil {
 		return nil, nil
@@ -67,7 +67,7 @@ func (c *redisClient) waited(ctx context.Context, downtime float64) ([]measureme
 	return []measurement{{metricGap, gap}, {metricBeyond, gap - downtime}}, nil
 }
 
-// end also makes sure that nothing was lost: a quick switchover that loses requests is none.
+// end also makes sure that nothing was lost: a quick switchover that loses requests does not count.
 func (c *redisClient) end() error {
 	if c == nil {
 		return nil

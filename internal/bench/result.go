@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// Result is what a suite leaves.
+// Result is the result of a suite.
 type Result struct {
 	Suite   string    `json:"suite"`
 	Host    Host      `json:"host"`
 	Started time.Time `json:"started"`
 	Rows    []Row     `json:"rows"`
 	Asked   []Asked   `json:"asked"`
-	// Traces are what clients saw, of the suite studies.
+	// Traces are the answers that clients saw, of the suite studies.
 	Traces []Trace `json:"traces,omitempty"`
 }
 
-// Row is one metric of one way to move one workload over one link. The unit is at the end of the
-// metric's name. A way that could not be measured has one row without samples, with a note that
-// says why.
+// Row is one metric of one way to move one workload over one link. The metric's name ends in its unit. A
+// way that could not be measured has one row without samples, with a note that says why.
 type Row struct {
 	Workload string    `json:"workload"`
 	Link     string    `json:"link"`
@@ -33,27 +32,27 @@ type Row struct {
 	Low      *float64  `json:"low"`
 	High     *float64  `json:"high"`
 	Note     string    `json:"note,omitempty"`
-	// Interval has the median with at least 95 % certainty, or is all that was seen if there are
-	// too few samples for that (suite studies).
+	// Interval contains the median with at least 95 % certainty, or is the whole range if there are too few
+	// samples for that (suite studies).
 	Interval *[2]float64 `json:"interval,omitempty"`
 	// Certainty is that of the interval.
 	Certainty float64 `json:"certainty,omitempty"`
 }
 
-// Asked is one thing that is asked of Godwit.
+// Asked is one requirement of Godwit.
 type Asked struct {
 	What  string  `json:"what"`
-	Way   string  `json:"way,omitempty"` // of which it was measured, where there are several
+	Way   string  `json:"way,omitempty"` // way that was measured, if there are several
 	Unit  string  `json:"unit"`
 	Least bool    `json:"least"` // the value must be at least the limit, not at most
 	Limit float64 `json:"limit"`
 	Value float64 `json:"value"`
 	Met   bool    `json:"met"`
-	// Reach is the least that the link allows: the time that the bytes need that were sent.
+	// Reach is the minimum that the link allows: the time for the bytes that were sent.
 	Reach *float64 `json:"reach,omitempty"`
 }
 
-// WriteFile writes the result as JSON, whole or not at all.
+// WriteFile writes the result as JSON, completely or not at all.
 func (r Result) WriteFile(path string) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -66,7 +65,7 @@ func (r Result) WriteFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("result of the benchmark: %w", err)
 	}
-	defer os.Remove(file.Name()) // it is not there any more if all went well
+	defer os.Remove(file.Name()) // it no longer exists if all went well
 	_, err = file.Write(append(data, '\n'))
 	if err == nil {
 		err = file.Chmod(0o644)
@@ -83,7 +82,7 @@ func (r Result) WriteFile(path string) error {
 	return nil
 }
 
-// find is the row of a metric; nil if it was not measured.
+// find returns the row of a metric; nil if it was not measured.
 func find(rows []Row, workload, link, way, metric string) *Row {
 	i := slices.IndexFunc(rows, func(r Row) bool {
 		return r.Workload == workload && r.Link == link && r.Way == way && r.Metric == metric &&
@@ -101,17 +100,17 @@ type measurement struct {
 	value  float64
 }
 
-// series is what was measured of one way to move one workload over one link.
+// series holds the measurements of one way to move one workload over one link.
 type series struct {
 	workload, link, way string
 	runs                int
-	metrics             []string // in the order in which they were seen first
+	metrics             []string // in the order of their first appearance
 	samples             map[string][]float64
 	note                string // why it ended early
 }
 
-// add takes the measurements of one run. A metric that a run does not have, such as a phase too
-// short to be told, is zero in it.
+// add adds the measurements of one run. A metric that a run does not have, such as a phase that was too
+// short, counts as zero.
 func (s *series) add(measured []measurement) {
 	if s.samples == nil {
 		s.samples = map[string][]float64{}

@@ -13,7 +13,7 @@ import (
 
 const suiteRounds = "rounds"
 
-// RoundsConfig says what to measure.
+// RoundsConfig configures the suite rounds.
 type RoundsConfig struct {
 	Program     string   // godwit-lab, which runs the workload; default: this program
 	Quick       bool     // fewer samples
@@ -21,26 +21,25 @@ type RoundsConfig struct {
 	Progress    func(string)
 }
 
-// experiment is one thing that is measured of a process of this machine. There is one row for each
-// of its metrics.
+// experiment is one measurement of a process of this machine. There is one row for each of its metrics.
 type experiment struct {
 	name    string
 	way     string
 	memory  pages.Config
-	samples int // of a whole run, without the one before them that does not count
-	quick   int // of a quick one
+	samples int // of a complete run, without the warm-up before them
+	quick   int // of a quick run
 	asked   []demand
-	// why it cannot be measured on this machine, which is no failure; nil: it always can
+	// why this machine cannot measure it, which is no failure; nil: it always can
 	needs   func(context.Context) error
 	measure func(context.Context, *subject) ([]measurement, error)
 }
 
-// ExperimentNames lists what Rounds measures.
+// ExperimentNames lists the experiments of Rounds.
 func ExperimentNames() []string { return namesOf(experiments(), experiment.title) }
 
 func (e experiment) title() string { return e.name }
 
-// Rounds measures what the parts of a pre-copy cost, on processes of this machine that are no containers.
+// Rounds measures the costs of a pre-copy's parts, on processes of this machine outside of containers.
 func Rounds(ctx context.Context, config RoundsConfig) (Result, error) {
 	chosen, err := choose("experiment", experiments(), experiment.title, config.Experiments)
 	if err != nil {
@@ -64,12 +63,13 @@ type roundsSuite struct {
 	began  time.Time
 }
 
-// all makes all experiments. If some failed the result has what was measured, and the error says which.
+// all makes all experiments. If some failed, the result has the other measurements, and the error lists the
+// failures.
 func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (Result, error) {
 	result := Result{Suite: suiteRounds, Started: r.began.UTC(), Rows: []Row{}, Asked: []Asked{}}
 	tool, err := criu.Find()
 	if err != nil {
-		r.say("%v", err) // it is needed by one experiment only, which will say so
+		r.say("%v", err) // only one experiment needs it, and reports its absence
 	}
 	if result.Host, err = thisHost(tool); err != nil {
 		return result, err
@@ -87,7 +87,7 @@ func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (Result, err
 	return result, failed
 }
 
-// run makes one experiment. What was measured before a failure is told all the same.
+// run makes one experiment. It returns measurements made before a failure.
 func (r *roundsSuite) run(ctx context.Context, e experiment) (one *series, failure error) {
 	one = &series{workload: e.name, way: e.way}
 	if e.needs != nil {
@@ -114,7 +114,7 @@ func (r *roundsSuite) run(ctx context.Context, e experiment) (one *series, failu
 	if r.config.Quick {
 		samples = e.quick
 	}
-	if samples > 1 { // the first one pays for what is only once
+	if samples > 1 { // the first one pays one-time costs
 		if _, err := e.measure(ctx, s); err != nil {
 			return one, err
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Every experiment works, of little memory: what it measures is nothing that a test could judge.
+// TestExperiments: every experiment works with little memory; a test cannot judge the values.
 func TestExperiments(t *testing.T) {
 	suite := roundsSuite{config: RoundsConfig{Program: build(t).helper, Quick: true,
 		Progress: func(line string) { t.Log(line) }}, began: time.Now()}
@@ -25,7 +25,7 @@ func TestExperiments(t *testing.T) {
 	for _, e := range small {
 		rows := slices.DeleteFunc(slices.Clone(result.Rows), func(r Row) bool { return r.Workload != e.name })
 		if len(rows) == 1 && rows[0].Note != "" && e.name == "pre-dump" {
-			continue // the kernel has not what it needs
+			continue // the kernel lacks a required feature
 		}
 		if len(rows) == 0 || slices.ContainsFunc(rows,
 			func(r Row) bool { return len(r.Samples) != 1 || unit(r.Metric) == "" }) {

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// incoming is where the rsync daemon of a node puts what comes, in memory.
+// incoming is where the rsync daemon of a node puts received files, in memory.
 const (
 	incoming    = benchDir + "/incoming"
 	rsyncModule = "incoming"
 	rsyncFiles  = "files" // on the node's disk
-	rsyncBench  = "bench" // all that the peers keep in memory
+	rsyncBench  = "bench" // all files of other ways in memory
 	rsyncPort   = 8730
 )
 
-// rsyncDaemons are the receiving sides of the peers' copies.
+// rsyncDaemons are the receiving sides of the other ways' copies.
 type rsyncDaemons struct{ running []*exec.Cmd }
 
 func (d *rsyncDaemons) start(ctx context.Context, b *bed) error {
@@ -51,7 +51,7 @@ func (d *rsyncDaemons) start(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// awaitDaemon waits until something listens on a node.
+// awaitDaemon waits until a daemon listens on a node.
 func (b *bed) awaitDaemon(ctx context.Context, node string, port uint16) error {
 	address, err := b.lab.Address(node)
 	if err != nil {
@@ -73,8 +73,8 @@ func (d *rsyncDaemons) stop() error {
 	return endAll("an rsync daemon", running)
 }
 
-// copy sends a file, or what is in a directory, to the other node, where nothing of it is yet. It
-// returns how long that took, in seconds.
+// copy sends a file, or the contents of a directory, to the other node, where they do not exist yet. It
+// returns the duration in seconds.
 func (b *bed) copy(ctx context.Context, from, path string) (float64, error) {
 	if err := b.empty(other(from), incoming); err != nil {
 		return 0, err
@@ -82,7 +82,7 @@ func (b *bed) copy(ctx context.Context, from, path string) (float64, error) {
 	return b.copyMore(ctx, from, path)
 }
 
-// send is copy, and tells as well how large it is.
+// send is copy, and also returns the size.
 func (b *bed) send(ctx context.Context, from, path string) (took, size float64, err error) {
 	if size, err = b.sizeOf(from, path); err != nil {
 		return 0, 0, err
@@ -91,7 +91,7 @@ func (b *bed) send(ctx context.Context, from, path string) (took, size float64, 
 	return took, size, err
 }
 
-// copyMore is the same where something of it is.
+// copyMore is copy where an older version exists.
 func (b *bed) copyMore(ctx context.Context, from, path string) (float64, error) {
 	address, err := b.lab.Address(other(from))
 	if err != nil {

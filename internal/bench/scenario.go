@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// The workloads of the suite switchover. All but two are nothing but memory, whose every page is verified.
+// The workloads of the suite switchover. All but two consist only of memory, whose every page is verified.
 const (
 	workloadTiny     = "tiny"          // a shell's sleep
 	workloadRedis    = "redis"         // 64 MiB of data, and a client that counts
@@ -47,11 +47,10 @@ const (
 	wayPreCopy = "godwit pre-copy"
 )
 
-// WayNames lists the ways in which the suite switchover moves containers, in the order in which
-// they take turns.
+// WayNames lists the ways in which the suite switchover moves containers, in the order of their turns.
 func WayNames() []string { return []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} }
 
-// Metrics that several ways have.
+// Metrics of several ways.
 const (
 	metricDowntime     = "downtime_seconds" // the container does not run
 	metricCheckpoint   = "checkpoint_seconds"
@@ -61,27 +60,27 @@ const (
 	metricBeyond       = "client_gap_beyond_downtime_seconds"
 	metricHandoff      = "handoff_seconds"
 	metricTotal        = "total_seconds"
-	metricSent         = "sent_bytes"         // in all
+	metricSent         = "sent_bytes"         // in total
 	metricFrozen       = "sent_frozen_bytes"  // of these, memory in the freeze
-	metricUncompressed = "uncompressed_bytes" // what would have been sent without compression
-	// memory and execution state of which that was made, in whole pages
+	metricUncompressed = "uncompressed_bytes" // sent bytes without compression
+	// size of that memory and execution state, in whole pages
 	metricRaw    = "raw_bytes"
 	metricRounds = "rounds" // before the freeze
-	// what the container's processes take before the first move, shared pages once
+	// memory of the container's processes before the first move, shared pages once
 	metricMemory = "source_memory_bytes"
-	metricGrowth = "target_memory_ratio" // the same at the target, when all is there
+	metricGrowth = "target_memory_ratio" // the same at the target, when everything is there
 	metricPhase  = "phase_%s_seconds"    // a part of the downtime
 )
 
-// containerWorkload is what runs in the containers that are moved.
+// containerWorkload is a program in the containers that are moved.
 type containerWorkload struct {
 	name   string
-	image  string // of package lab/image; none if memory is set
+	image  string // of package lab/image; empty if memory is set
 	args   []string
 	port   int           // of a Redis that is filled and has a client; 0: none
-	memory *pages.Config // this program, with such memory
+	memory *pages.Config // this program, with this memory
 	env    []string      // NAME=VALUE
-	client bool          // of a program that listens: it has one, which is not on its node
+	client bool          // of a program that listens: it has a client, which is not on its node
 	app    *app          // a service of the suite studies, which connects its clients itself
 }
 
@@ -91,17 +90,17 @@ const (
 	redisRate      = 200 // requests a second of its client
 )
 
-// scenario is a workload that is moved over some links in some ways.
+// scenario is a workload that is moved over several links in several ways.
 type scenario struct {
 	containerWorkload
 	links []string
 	ways  []string
 	runs  int // of each way over each link
 	quick int // in a quick run, over the first link; 0: none
-	warm  int // there and back over the first link before it counts: caches are filled on both nodes
+	warm  int // round trips over the first link that do not count: they fill caches on both nodes
 }
 
-// scenarios are what the suite switchover measures.
+// scenarios returns the scenarios of the suite switchover.
 func scenarios() []scenario {
 	tiny := containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}
 	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort}
@@ -121,7 +120,7 @@ func scenarios() []scenario {
 		{ofPages(workloadShared, pages.Config{Size: 256 * mebi, Kind: pages.Shared}), fast,
 			append([]string{wayFloor}, own...), 3, 1, 0},
 		{ofPages(workloadForked, pages.Config{Size: 256 * mebi, Processes: 4}), fast, own, 3, 1, 0},
-		// Study B does not say which pages are written: here it is 10 MB of them, again and again.
+		// Study B does not say which pages are written: here the same 10 MB are written again and again.
 		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}), []string{linkMobility},
 			withRsync, 1, 0, 0},
 		{
@@ -143,7 +142,7 @@ func ofPages(name string, config pages.Config) containerWorkload {
 	return containerWorkload{name: name, memory: &config}
 }
 
-// WorkloadNames lists what can be moved.
+// WorkloadNames lists the workloads.
 func WorkloadNames() []string {
 	return namesOf(scenarios(), scenario.title)
 }
@@ -163,7 +162,7 @@ func LinkNames() []string {
 
 func (s scenario) title() string { return s.name }
 
-// namesOf lists names, each once: a workload may be there several times, with other links.
+// namesOf lists names, each once: a workload may occur several times, with different links.
 func namesOf[T any](all []T, title func(T) string) []string {
 	var names []string
 	for _, one := range all {
@@ -176,7 +175,8 @@ func namesOf[T any](all []T, title func(T) string) []string {
 
 func itself(name string) string { return name }
 
-// choose takes the named ones of all, in their own order; all if none is named. A name may be shortened.
+// choose selects the named elements of all, in their own order; all if none is named. A name may be
+// shortened.
 func choose[T any](kind string, all []T, title func(T) string, named []string) ([]T, error) {
 	if len(named) == 0 {
 		return all, nil
@@ -209,7 +209,7 @@ func parseLink(name string) (lab.Link, error) {
 	return lab.Link{BandwidthBitsPerSecond: bits, RTT: rtt}, nil
 }
 
-// selected are the scenarios that a configuration asks for, with the links, ways and numbers of runs of it.
+// selected returns the scenarios that a configuration selects, with its links, ways and numbers of runs.
 func (c Config) selected() ([]scenario, error) {
 	all := scenarios()
 	if c.Memory.Size > 0 {
@@ -234,7 +234,7 @@ func (c Config) selected() ([]scenario, error) {
 		if ways, err := choose("way", s.ways, itself, c.Ways); err == nil {
 			s.ways = ways
 		} else {
-			continue // this one is not moved in the ways that are asked for
+			continue // none of its ways was selected
 		}
 		if c.Quick {
 			s.runs = s.quick
@@ -253,15 +253,15 @@ func (c Config) selected() ([]scenario, error) {
 	return selected, nil
 }
 
-// measures tells whether a workload is measured over a link already: one that is asked for in full
-// is a link of every scenario.
+// measures reports whether a workload is measured over a link already: a link that is named in full belongs
+// to every scenario.
 func measures(selected []scenario, workload, link string) bool {
 	return slices.ContainsFunc(selected,
 		func(s scenario) bool { return s.name == workload && slices.Contains(s.links, link) })
 }
 
-// linksOf are the links over which a scenario is measured: of its own those whose beginnings are
-// asked for, and all that are asked for in full.
+// linksOf returns the links over which a scenario is measured: its own ones that match a selected prefix,
+// and all that are named in full.
 func (c Config) linksOf(s scenario) ([]string, error) {
 	if len(c.Links) == 0 {
 		if c.Quick {

@@ -12,11 +12,11 @@ import (
 const (
 	sshDir  = benchDir + "/ssh"
 	sshPort = 2222
-	// sshdProgram must be called by its whole path (sshd(8)).
+	// sshdProgram must be called by its full path (sshd(8)).
 	sshdProgram = "/usr/sbin/sshd"
 )
 
-// sshDaemons are how peers get from one node to the other.
+// sshDaemons connect one node to the other.
 type sshDaemons struct{ running []*exec.Cmd }
 
 func (d *sshDaemons) start(ctx context.Context, b *bed) error {
@@ -42,7 +42,7 @@ func (d *sshDaemons) start(ctx context.Context, b *bed) error {
 	return nil
 }
 
-// makeKeys makes what both nodes need, once: each lets the other in.
+// makeKeys makes the keys of both nodes, once: each accepts the other.
 func (b *bed) makeKeys(ctx context.Context) error {
 	config := strings.Join([]string{
 		fmt.Sprintf("Port %d", sshPort), "HostKey " + sshDir + "/key",
@@ -51,7 +51,7 @@ func (b *bed) makeKeys(ctx context.Context) error {
 		"",
 	}, "\n")
 	for _, node := range nodes {
-		for _, dir := range []string{sshDir, "/run/sshd"} { // the latter is where sshd locks itself in
+		for _, dir := range []string{sshDir, "/run/sshd"} { // the latter is sshd's directory for its chroot
 			if err := b.empty(node, dir); err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func (b *bed) makeKeys(ctx context.Context) error {
 	return nil
 }
 
-// ssh is the beginning of a command line that runs something on another node, without its name.
+// ssh is the beginning of a command line that runs a command on another node, without its name.
 func ssh() []string {
 	return []string{
 		"ssh", "-q", "-p", fmt.Sprint(sshPort), "-i", sshDir + "/key", "-o", "StrictHostKeyChecking=no",
@@ -99,7 +99,7 @@ func (d *sshDaemons) stop() error {
 	return endAll("sshd", running)
 }
 
-// endAll ends programs that would go on for ever.
+// endAll ends programs that would run for ever.
 func endAll(what string, running []*exec.Cmd) error {
 	var failed error
 	for _, cmd := range running {

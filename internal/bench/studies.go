@@ -14,19 +14,19 @@ import (
 
 const suiteStudies = "studies"
 
-// Trace is what a client saw around one move.
+// Trace is the answers that a client saw around one move.
 type Trace struct {
 	Workload string `json:"workload"`
 	Link     string `json:"link"`
 	Way      string `json:"way"`
 	Run      int    `json:"run"`
-	// Points are when an answer came, in seconds since the move was asked for, and how long it had taken.
+	// Points are when an answer came, in seconds since the request for the move, and how long it had taken.
 	Points [][2]float64 `json:"points"`
 }
 
-// Studies repeats the experiments of the studies that Godwit is compared with: their workloads,
-// over their links, in Godwit's ways and in theirs. When it returns nothing is left of it on the
-// machine. If some ways failed the result has what was measured; the error says which of Godwit's.
+// Studies repeats the experiments of the studies with which Godwit is compared: their workloads, over their
+// links, in Godwit's ways and in theirs. When it returns, it has cleaned up the machine. If some ways
+// failed, the result has the other measurements; the error lists Godwit's failures.
 func Studies(ctx context.Context, config Config) (Result, error) {
 	chosen, err := config.selectedTrials()
 	if err != nil {
@@ -35,7 +35,7 @@ func Studies(ctx context.Context, config Config) (Result, error) {
 	return studies(ctx, config, chosen)
 }
 
-// studies measures what was chosen.
+// studies measures the selected trials.
 func studies(ctx context.Context, config Config, chosen []trial) (Result, error) {
 	if err := needRoot(); err != nil {
 		return Result{}, err
@@ -54,7 +54,7 @@ func studies(ctx context.Context, config Config, chosen []trial) (Result, error)
 	return s.resultOfStudies(), err
 }
 
-// tryAll measures all that was chosen.
+// tryAll measures the selected trials.
 func (s *suite) tryAll(ctx context.Context, chosen []trial) (err error) {
 	var daemons rsyncDaemons
 	defer func() { err = errors.Join(err, daemons.stop()) }()
@@ -162,7 +162,7 @@ func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string,
 	return nil
 }
 
-// newTrialSeries has what was measured before of some ways, too.
+// newTrialSeries also includes earlier measurements of some ways.
 func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
 	all := make([]*series, len(ways))
 	for i, way := range ways {
@@ -174,7 +174,8 @@ func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
 	return all
 }
 
-// tryAbsent moves containers to a node that has nothing of their image. Each run has a container of its own.
+// tryAbsent moves containers to a node that has no part of their image. Each run has a container of its
+// own.
 func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
 	for _, link := range t.links {
 		t.links = []string{link}
@@ -217,7 +218,7 @@ func (s *suite) tryAbsentOnce(
 	if err := s.setLink(linkFaster); err != nil {
 		return nil, nil, err
 	}
-	for _, node := range nodes { // what an earlier workload of the same image has left
+	for _, node := range nodes { // leftovers of an earlier workload with the same image
 		if err := s.bed.forgetNamed(ctx, node, t.app.image); err != nil {
 			return nil, nil, err
 		}
@@ -234,7 +235,7 @@ func (s *suite) tryAbsentOnce(
 	return measured, points, g.check(ctx)
 }
 
-// withLimits adds what no way could be quicker than that sends as much: bytes over bandwidth.
+// withLimits adds a lower bound of the time for as many bytes: bytes over bandwidth.
 func withLimits(measured []measurement, bandwidth, rtt float64) []measurement {
 	for metric, limit := range map[string]string{metricFreezeBytes: metricDowntimeLimit,
 		metricSent: metricTotalLimit} {
@@ -247,13 +248,13 @@ func withLimits(measured []measurement, bandwidth, rtt float64) []measurement {
 	return measured
 }
 
-// wayParts are the mode of one of Godwit's ways, and whether the container is staged before.
+// wayParts returns the mode of one of Godwit's ways, and whether the container is staged before.
 func wayParts(way string) (mode migration.Mode, staged bool) {
 	name, staged := strings.CutPrefix(strings.TrimPrefix(way, "godwit "), "staged ")
 	return migration.Mode(name), staged
 }
 
-// selectedTrials are what a configuration asks for.
+// selectedTrials returns the trials that a configuration selects.
 func (c Config) selectedTrials() ([]trial, error) {
 	all := trials()
 	for _, study := range c.Studies {

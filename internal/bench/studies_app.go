@@ -26,33 +26,33 @@ type app struct {
 	flags   []string // of `godwit run`
 	network string
 	port    int
-	volume  string // where what is to last is, if its processes start anew
-	// connect makes a client of the service, which may just be starting. To the first of a
-	// container it falls to give it its data.
+	volume  string // directory of its persistent data, if its processes start anew
+	// connect makes a client of the service, which may still be starting. The first client of a container
+	// stores its data.
 	connect func(ctx context.Context, dial dialer, first bool) (appClient, error)
 }
 
 // dialer connects to the service, wherever it is.
 type dialer func(ctx context.Context) (net.Conn, error)
 
-// appClient asks all the time.
+// appClient sends requests all the time.
 type appClient interface {
 	Answers() *workload.Answers
-	// Err tells what went wrong: an answer was false, or none came.
+	// Err returns the client's error: a wrong answer, or none.
 	Err() error
-	// Check looks whether all is there that must be.
+	// Check verifies that all data is there.
 	Check(ctx context.Context) error
 	Close() error
 }
 
 const (
-	// appPatience is how long a service may take to start and to be given its data, or to answer again.
+	// appPatience is how long a service may take to start and to load its data, or to answer again.
 	appPatience = 5 * time.Minute
-	// settled is how many answers a client must have had before and after a move.
+	// settled is how many answers a client must get before and after a move.
 	settled = 5
 )
 
-// patient tries again until something answers.
+// patient retries until the service answers.
 func (d dialer) patient(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, appPatience)
 	defer cancel()
@@ -67,7 +67,7 @@ func (d dialer) patient(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// busyboxApp is study A's: a loop of a shell, whose count somebody looks at.
+// busyboxApp is study A's: a shell's loop, whose count a client reads.
 func busyboxApp() app {
 	const loop = "httpd -p 80 -h /tmp; i=0; while :; do i=$((i+1)); echo $i >/tmp/.count; mv /tmp/.count " +
 		"/tmp/count; sleep 0.1; done"
@@ -77,7 +77,7 @@ func busyboxApp() app {
 	}
 }
 
-// blankApp is study C's container in which nothing is served but the time.
+// blankApp is study C's container that serves only the time.
 func blankApp() app {
 	return app{name: "blank", image: "blank", network: "tcp", port: 80, connect: clockOf("clock")}
 }
@@ -87,7 +87,7 @@ func clockOf(path string) func(context.Context, dialer, bool) (appClient, error)
 		c := workload.NewClock(dial, path)
 		ctx, cancel := context.WithTimeout(ctx, appPatience)
 		defer cancel()
-		for c.Check(ctx) != nil { // the number is not there from the beginning
+		for c.Check(ctx) != nil { // the number does not exist from the beginning
 			if err := pause(ctx, 20*time.Millisecond); err != nil {
 				return nil, fmt.Errorf("the service does not answer: %w", err)
 			}
@@ -119,7 +119,7 @@ func recogniserApp() app {
 	}
 }
 
-// coapApp is study B's, of whose data so many kilobytes are changed each second.
+// coapApp is study B's; so many kilobytes of its data change each second.
 func coapApp(kilobytes int) app {
 	return app{
 		name: fmt.Sprintf("coap, %d KB/s", kilobytes), image: "coap", network: "udp", port: coap.Port,
@@ -160,7 +160,8 @@ func videoApp() app {
 	}
 }
 
-// brokerApp is study D's: 400 MB of messages that stay, and 100 a second that come and go.
+// brokerApp is study D's: a stock of messages (400 MB) that stay, and messages (100 a second) that come and
+// go.
 func brokerApp(stock int64, perSecond int) app {
 	return app{
 		name: "rabbitmq", image: "broker", network: "tcp", port: broker.Port, volume: "/var/lib/rabbitmq",
@@ -206,7 +207,7 @@ func newGodwitApp(b *bed, a app, archive string) *godwitApp {
 	}
 }
 
-// start makes the container on the first node; these nodes have its image.
+// start makes the container on the first node; the nodes in have get its image.
 func (g *godwitApp) start(ctx context.Context, have ...string) error {
 	for _, node := range have {
 		if _, err := g.bed.exec(ctx, node, program, "image", "load", g.archive); err != nil {
@@ -234,7 +235,7 @@ func (g *godwitApp) start(ctx context.Context, have ...string) error {
 	return awaitAnswers(ctx, g.client)
 }
 
-// runFlags are those of the container's command.
+// runFlags returns the flags of the container's command.
 func (a app) runFlags() []string {
 	if a.volume == "" {
 		return a.flags
@@ -245,14 +246,14 @@ func (a app) runFlags() []string {
 // studyVolume is the name of the volume of a workload that has one.
 const studyVolume = "bench-study"
 
-// check looks whether all is there that must be, after all moves.
+// check verifies after all moves that all data is there.
 func (g *godwitApp) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, appPatience)
 	defer cancel()
 	return g.client.Check(ctx)
 }
 
-// lost tells that there is no container any more that could be moved on.
+// lost reports whether there is no container left that could be moved.
 func (g *godwitApp) lost(ctx context.Context) bool {
 	for _, node := range nodes {
 		if out, err := g.bed.exec(ctx, node, program, "ps"); err == nil &&
@@ -284,8 +285,8 @@ func (g *godwitApp) stop(ctx context.Context) error {
 	return failed
 }
 
-// moveBy moves the container to the other node, and tells what that took and what the client saw
-// from a second before the request on.
+// moveBy moves the container to the other node, and returns the measurements and the client's answers from
+// a second before the request on.
 func (g *godwitApp) moveBy(ctx context.Context, way string) ([]measurement, [][2]float64, error) {
 	mode, staged := wayParts(way)
 	if err := awaitAnswers(ctx, g.client); err != nil {
@@ -319,7 +320,7 @@ func (g *godwitApp) moveBy(ctx context.Context, way string) ([]measurement, [][2
 	return measured, points(g.client, requested), nil
 }
 
-// stopsOf tells how often a film stood still, if it is one.
+// stopsOf returns how often a film stood still, if the client plays one.
 func stopsOf(c appClient) player.Stops {
 	if p, plays := c.(*player.Player); plays {
 		return p.Stops()

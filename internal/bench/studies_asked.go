@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// What is asked, beside the studies' figures.
+// Requirements beyond the studies' figures.
 const (
 	askedBusyboxHandoff  = 0.4
 	askedBusyboxDowntime = 0.2
 	askedFaceDowntime    = 0.5
-	askedTimes           = 20 // lower than cold's, or than with no checkpoint
+	askedTimes           = 20 // times lower than cold's, or than without a checkpoint
 	askedTotalFactor     = 1.1
 	askedFollowDowntime  = 0.1
 	askedBlankTotal      = 6
@@ -19,7 +19,8 @@ const (
 	askedStagedTotal     = 1
 )
 
-// judgeStudies compares with what is asked. What was not measured is not judged.
+// judgeStudies compares the measurements with the requirements. It does not judge metrics that were not
+// measured.
 func judgeStudies(rows []Row) []Asked {
 	var asked []Asked
 	seen := map[string]bool{}
@@ -40,7 +41,7 @@ type judged struct {
 
 func (j judged) value(way, metric string) float64 { return j.of(j.workload, j.link, way, metric) }
 
-// best is that of some ways which is lowest, if the first one, the automatic choice, was not measured.
+// best returns the way with the lowest value, if the first one, the automatic choice, was not measured.
 func (j judged) best(metric string, ways ...string) (way string) {
 	for _, one := range ways {
 		switch value := j.value(one, metric); {
@@ -54,7 +55,7 @@ func (j judged) best(metric string, ways ...string) (way string) {
 	return way
 }
 
-// atMost is asked of a metric of a way. Beside a time stands what the bytes alone need that were sent.
+// atMost judges a metric of a way. A time is shown beside the minimum for the bytes that were sent.
 func (j judged) atMost(what, way, metric string, limit float64) Asked {
 	value := j.value(way, metric)
 	a := Asked{What: j.workload + ", " + j.link + ": " + what, Way: way, Unit: unit(metric), Limit: limit,
@@ -66,7 +67,7 @@ func (j judged) atMost(what, way, metric string, limit float64) Asked {
 	return a
 }
 
-// The ways of which the automatic choice is one, and what counts if it was not measured.
+// The automatic choice chooses among these ways; they count if it was not measured.
 func (judged) ways() []string {
 	return []string{wayAuto, wayPreCopy, wayPostCopy, wayHybrid}
 }
@@ -98,7 +99,8 @@ func (j judged) busybox() []Asked {
 	}
 }
 
-// recogniser may send what the study has sent, or what was written since it was staged, if that is less.
+// recogniser may send as much as in the study, or as much as was written since it was staged, if that is
+// less.
 func (j judged) recogniser() []Asked {
 	staged := j.best(metricSent, j.staged()...)
 	most := j.value(wayStudy, metricSent)

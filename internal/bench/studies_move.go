@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// request has the container moved to the other node.
+// request moves the container to the other node.
 func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measurement, error) {
 	var report migration.Report
 	command := []string{"migrate", g.container(), other(g.at), "--json", "--mode"}
@@ -29,7 +29,7 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 	measured := append(fromReport(report), fromPush(report)...)
 	for i := range measured {
 		if m := &measured[i]; m.metric == metricSent {
-			m.value += float64(b.FilesPrecopy + b.Layers) // of files it has what was sent in the freeze
+			m.value += float64(b.FilesPrecopy + b.Layers) // of files, it has the bytes sent in the freeze
 		}
 	}
 	measured = append(measured, phasesOf(report, false, metricStep)...)
@@ -42,7 +42,7 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 // modeStopped is the mode restart with nothing copied before the container stops.
 const modeStopped migration.Mode = "restart 0"
 
-// stage brings the container's memory to the other node before it is asked to move.
+// stage copies the container's memory to the other node before the request to move.
 func (g *godwitApp) stage(ctx context.Context) ([]measurement, error) {
 	began := time.Now()
 	sent, err := g.bed.counted(func() error {

@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// tryPeers measures the ways that are not Godwit's. Their containers are made after one of Godwit's
-// that is not moved.
+// tryPeers measures the ways other than Godwit's. Their containers are made after one of Godwit's that is
+// not moved.
 func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []string) (err error) {
 	if err := s.setLink(linkFaster); err != nil {
 		return err
@@ -59,14 +59,14 @@ func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []st
 	return nil
 }
 
-// mover is a way to move a service, with what a client of it needs.
+// mover is a way to move a service, with the information that a client needs.
 type mover interface {
 	way
-	// where is the machine that can reach the service, and its address.
+	// where returns the machine that can reach the service, and its address.
 	where() (machine, address string)
-	// keepsClient tells that a client may go on asking while it is moved.
+	// keepsClient reports whether a client may continue during a move.
 	keepsClient() bool
-	// afresh tells that each move needs a container of its own.
+	// afresh reports whether each move needs a container of its own.
 	afresh() bool
 }
 
@@ -121,7 +121,7 @@ func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*series) (e
 	return nil
 }
 
-// movePeer moves a service once, of which a client has made use.
+// movePeer moves a service once, after a client has used it.
 func (s *suite) movePeer(
 	ctx context.Context, t trial, m mover, link string, first bool,
 ) (_ []measurement, seen [][2]float64, err error) {
@@ -145,7 +145,7 @@ func (s *suite) movePeer(
 	if err := awaitAnswers(ctx, client); err != nil {
 		return nil, nil, err
 	}
-	if !m.keepsClient() { // its connection would not go along
+	if !m.keepsClient() { // its connection would break
 		if err := end(); err != nil {
 			return nil, nil, err
 		}
@@ -168,7 +168,7 @@ func (s *suite) movePeer(
 	return withLimits(measured, s.bed.bandwidth, rttOf(link)), seen, client.Check(checking)
 }
 
-// withTotal adds what is the same for those that do nothing before the freeze.
+// withTotal adds the total time for ways that do nothing before the freeze.
 func withTotal(measured []measurement) []measurement {
 	if slices.ContainsFunc(measured, func(m measurement) bool { return m.metric == metricTotal }) {
 		return measured
@@ -189,7 +189,7 @@ func withTotal(measured []measurement) []measurement {
 type peerMover struct {
 	way
 	app    *app
-	cannot func(context.Context) error // says why this machine has not this way
+	cannot func(context.Context) error // returns why this machine cannot use this way
 }
 
 func (p peerMover) keepsClient() bool { return false }
@@ -219,7 +219,7 @@ func (l lazyMover) where() (machine, address string) {
 	return l.at, l.plug.server(l.app.port)
 }
 
-// move notes how much memory there is to come, and tells when all of it was there.
+// move notes the size of the memory, and adds the push to the total time.
 func (l lazyMover) move(ctx context.Context) ([]measurement, error) {
 	pid, err := l.container.pid(ctx, l.at)
 	if err != nil {
@@ -245,13 +245,13 @@ func (l lazyMover) move(ctx context.Context) ([]measurement, error) {
 	return append(measured, measurement{metricSent, l.size}), nil
 }
 
-// restartMover is study D's way without a cluster: the volume is copied by rsync while the service
-// runs, or not at all; then it is stopped, copied again, and started at the other node.
+// restartMover is study D's way without a cluster: rsync copies the volume while the service runs, or not
+// at all; then the service is stopped, the volume copied again, and the service started on the other node.
 type restartMover struct {
 	peer
 	app       *app
 	container bundle
-	ahead     bool // a first copy is made
+	ahead     bool // with a first copy
 	now       atomic.Value
 }
 
@@ -333,7 +333,7 @@ func (r *restartMover) move(ctx context.Context) ([]measurement, error) {
 	}, nil
 }
 
-// mustPID is the number of the container's first process; 0, which cannot be ended, if there is none.
+// mustPID returns the PID of the container's first process; 0, which cannot be ended, if there is none.
 func (r *restartMover) mustPID(ctx context.Context, node string) int {
 	pid, err := r.container.pid(ctx, node)
 	if err != nil {
@@ -352,7 +352,7 @@ func (r *restartMover) sync(ctx context.Context, from, dir string) (float64, err
 	if err != nil {
 		return 0, err
 	}
-	// rsync says with 24 that files went while it looked at them.
+	// rsync's exit code 24 means that files vanished during the copy.
 	const copyAll = `rsync -aHAXS --numeric-ids --delete "$0/" "$1/" || [ $? = 24 ]`
 	return r.bed.time(ctx, from, "sh", "-c", copyAll, dir,
 		fmt.Sprintf("rsync://%s:%d/%s/%s", address, rsyncPort, rsyncBench, below))

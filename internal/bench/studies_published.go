@@ -11,9 +11,9 @@ const (
 	mega     = 1e6
 )
 
-// publishedFigures are those of Ma et al. (IEEE TMC 2019, A), Addad et al. (C) and Souza Junior et
-// al. (CloudCom 2020, D). Puliafito et al. (Sensors 2019, B) has its figures in charts only. D's
-// bandwidth is not told with them: with 400 MB in 40 s it was about 100 Mbit/s.
+// publishedFigures are those of Ma et al. (IEEE TMC 2019, A), Addad et al. (C) and Souza Junior et al.
+// (CloudCom 2020, D). Puliafito et al. (Sensors 2019, B) has its figures only in charts. D's figures do not
+// state the bandwidth: with 400 MB in 40 s it was about 100 Mbit/s.
 func publishedFigures() []published {
 	handoff := func(seconds, down, before, sent float64) []measurement {
 		return []measurement{{metricDowntime, down}, {metricHandoff, seconds},
@@ -46,7 +46,7 @@ func publishedFigures() []published {
 	return all
 }
 
-// withPublished puts the studies' figures before what was measured of the same workload over the same link.
+// withPublished puts the studies' figures before the measurements of the same workload over the same link.
 func withPublished(rows []Row) []Row {
 	var all []Row
 	var last Row

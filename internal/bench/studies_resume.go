@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// keepEvery is how often what was measured is kept while the rest is: on slow links the whole takes days.
+// keepEvery is how often intermediate results are saved: on slow links the whole suite takes days.
 const keepEvery = 20 * time.Second
 
-// readResult reads what WriteFile has written. A file that is not there has nothing.
+// readResult reads a file of WriteFile. A missing file is an empty result.
 func readResult(path string) (Result, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,7 @@ func readResult(path string) (Result, error) {
 	return r, nil
 }
 
-// goOn takes what was measured before, if that is wanted.
+// goOn loads earlier measurements, if the configuration says so.
 func (s *suite) goOn() error {
 	if !s.config.Resume {
 		return nil
@@ -44,7 +44,7 @@ func (s *suite) goOn() error {
 	return s.goOnWith(earlier)
 }
 
-// goOnWith takes what was measured before. Ways that had failed have another try.
+// goOnWith adds earlier measurements. Failed ways are tried again.
 func (s *suite) goOnWith(earlier Result) error {
 	was, now := earlier.Host, s.host
 	was.Load, now.Load = 0, 0
@@ -74,7 +74,7 @@ func (s *suite) goOnWith(earlier Result) error {
 	return nil
 }
 
-// known is what there is of a way; nil: nothing.
+// known returns the measurements of a way; nil: none.
 func (s *suite) known(workload, link, way string) *series {
 	i := slices.IndexFunc(s.series, func(one *series) bool {
 		return one.workload == workload &&
@@ -86,7 +86,7 @@ func (s *suite) known(workload, link, way string) *series {
 	return s.series[i]
 }
 
-// lacks tells whether there are runs to be made of a way, over any of these links.
+// lacks reports whether a way needs more runs, over any of these links.
 func (s *suite) lacks(t trial, links []string, way string) bool {
 	return slices.ContainsFunc(links, func(link string) bool {
 		one := s.known(t.title(), link, way)
@@ -94,12 +94,12 @@ func (s *suite) lacks(t trial, links []string, way string) bool {
 	})
 }
 
-// lacking are those of these ways of which there are.
+// lacking returns the ways that need more runs.
 func (s *suite) lacking(t trial, links []string, ways []string) []string {
 	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !s.lacks(t, links, way) })
 }
 
-// measured takes the measurements of one run, and what a client saw, and keeps all if that was not
+// measured adds the measurements of one run, and a client's answers, and saves the result if that was not
 // done for a while.
 func (s *suite) measured(one *series, measured []measurement, points [][2]float64) error {
 	one.add(measured)
@@ -113,7 +113,7 @@ func (s *suite) measured(one *series, measured []measurement, points [][2]float6
 	return s.resultOfStudies().WriteFile(s.config.File)
 }
 
-// resultOfStudies is all that there is.
+// resultOfStudies returns the result so far.
 func (s *suite) resultOfStudies() Result {
 	result := Result{Suite: suiteStudies, Host: s.host, Started: s.began.UTC(), Rows: []Row{},
 		Traces: s.traces}

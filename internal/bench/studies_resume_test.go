@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What was measured in pieces, in any order and with an interruption, is one result, of which
-// nothing is measured again.
+// TestResume: measurements in pieces, in any order and with an interruption, give one result, and nothing
+// is measured twice.
 func TestResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "studies.json")
 	box, film := trial{study: "a", app: busyboxApp(), runs: 2}, trial{study: "c", app: videoApp(), runs: 2}

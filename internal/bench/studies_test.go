@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// shortTrials move the small workloads of the studies, so that each mode has its turn; if the
-// environment says so all workloads in all modes, RabbitMQ with less.
+// shortTrials move the small workloads of the studies, so that each mode has its turn; if the environment
+// says so, all workloads in all modes, RabbitMQ with fewer messages.
 func shortTrials() []trial {
 	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
 	system := blankApp()
@@ -74,7 +74,7 @@ func TestStudies(t *testing.T) {
 	}
 }
 
-// What is written about the trials, and what the studies have published, is right.
+// TestTrials: the descriptions of the trials, and the studies' published figures, are right.
 func TestTrials(t *testing.T) {
 	known := map[string]bool{}
 	for _, s := range trials() {
@@ -127,8 +127,8 @@ func TestSelectedTrials(t *testing.T) {
 	}
 }
 
-// TestInterval knows the intervals of order statistics from tables: of 6 samples all, of 9 the 2nd
-// to the 8th, of 20 the 6th to the 15th.
+// TestInterval compares with tables of the intervals of order statistics: of 6 samples all, of 9 the 2nd to
+// the 8th, of 20 the 6th to the 15th.
 func TestInterval(t *testing.T) {
 	for _, want := range []struct {
 		samples, low, high int

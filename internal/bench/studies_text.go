@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// inOrder puts together what is about the same workload and link, in the order of the ways, and
-// tells how certain it is.
+// inOrder groups the rows of the same workload and link, in the order of the ways, and adds their
+// certainty.
 func inOrder(rows []Row) []Row {
 	type cell struct{ workload, link string }
 	var cells []cell
@@ -17,7 +17,7 @@ func inOrder(rows []Row) []Row {
 			cells = append(cells, c)
 		}
 	}
-	titles := StudyTitles() // what was measured in several runs may have come in any order
+	titles := StudyTitles() // the rows of several runs may be in any order
 	slices.SortStableFunc(cells,
 		func(x, y cell) int { return slices.Index(titles, x.workload) - slices.Index(titles, y.workload) })
 	place := func(r Row) int {
@@ -34,7 +34,7 @@ func inOrder(rows []Row) []Row {
 	return rows
 }
 
-// writeStudies has a table for each workload and link.
+// writeStudies prints a table for each workload and link.
 func (r Result) writeStudies(w io.Writer) {
 	fmt.Fprintln(w, "median (interval that has it with 95 % certainty, or all that was seen in fewer than "+
 		"6 runs);")

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// The ways of the suite studies that other suites have not.
+// The ways that only the suite studies has.
 const (
 	wayAuto          = "godwit auto"
-	wayStagedPreCopy = "godwit staged pre-copy" // a copy of the memory is there before the request
+	wayStagedPreCopy = "godwit staged pre-copy" // with a copy of the memory before the request
 	wayStagedHybrid  = "godwit staged hybrid"
 	wayStagedAuto    = "godwit staged auto"
 	wayRestartRsync  = "rsync, stop, rsync, start" // study D's, with one checkpoint
@@ -26,13 +26,13 @@ func StudyWays() []string {
 
 // Metrics of the suite studies.
 const (
-	metricFreezeBytes   = "freeze_bytes"           // memory and files that were sent in the freeze
-	metricDowntimeLimit = "downtime_limit_seconds" // that these bytes need at the link's bandwidth
-	metricTotalLimit    = "total_limit_seconds"    // the same of all that was sent
-	metricStep          = "step_%s_seconds"        // a phase in which it runs
+	metricFreezeBytes   = "freeze_bytes"           // memory and files sent in the freeze
+	metricDowntimeLimit = "downtime_limit_seconds" // minimum for these bytes at the link's bandwidth
+	metricTotalLimit    = "total_limit_seconds"    // the same for all bytes sent
+	metricStep          = "step_%s_seconds"        // a phase in which the container runs
 	metricStage         = "stage_seconds"          // before the request
 	metricStageBytes    = "stage_bytes"
-	metricStill         = "picture_still_seconds" // that the picture stood still
+	metricStill         = "picture_still_seconds" // how long the picture stood still
 	metricStop          = "stop_seconds"          // until the processes had ended
 	metricStart         = "start_seconds"         // until they answer again
 )
@@ -56,9 +56,9 @@ const imageNotThere = ", image not there"
 type trial struct {
 	study  string
 	app    app
-	links  []string // the first is that of a quick run
+	links  []string // a quick run uses the first
 	ways   []string
-	absent bool     // the target has nothing of the image
+	absent bool     // the target has no part of the image
 	runs   int      // of each way over each link
 	quick  int      // in a quick run; 0: none
 	few    []string // its ways
@@ -74,8 +74,8 @@ func (t *trial) title() string {
 
 func (t *trial) turns() turns { return turns{t.title(), &t.ways, &t.runs, t.quick} }
 
-// trials are what the suite studies measures. Six runs are the fewest of which the lowest and the
-// highest enclose the median with 95 % certainty.
+// trials returns the trials of the suite studies. Six runs are the fewest whose lowest and highest enclose
+// the median with 95 % certainty.
 func trials() []trial {
 	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
 	staged := append(slices.Clone(modes), wayStagedAuto, wayStagedPreCopy, wayStagedHybrid)

@@ -20,13 +20,13 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-// subject is a process of this machine whose memory is looked at.
+// subject is a process of this machine whose memory is examined.
 type subject struct {
 	cmd   *exec.Cmd
 	space *kernel.AddressSpace
-	// tracked is what a measurement leaves for the next one.
+	// tracked is left by one measurement for the next.
 	tracked *tracked
-	// What it tells while it runs, if it does.
+	// Its output while it runs, if any.
 	mu     sync.Mutex
 	told   []pages.Pounded
 	closed chan struct{}
@@ -70,11 +70,11 @@ func (s *subject) listen(lines *bufio.Scanner) {
 	}
 }
 
-// speed is how often a subject wrote per second in which it had its processor or could have had it,
-// and in which part of the time it could not: other processes had it.
+// speed is a subject's writes per second of processor time that it had or could have had, and the share of
+// time in which other processes had its processor.
 type speed struct{ perSecond, waited float64 }
 
-// speed is that between two instants, as far as it has told.
+// speed returns the speed between two instants, from the subject's output.
 func (s *subject) speed(from, to time.Time) (speed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *subject) speed(from, to time.Time) (speed, error) {
 	return speed{float64(writes) / (all - waited.Seconds()), waited.Seconds() / all}, nil
 }
 
-// awaitWrites waits until it has written so often.
+// awaitWrites waits until the subject has written this often.
 func (s *subject) awaitWrites(ctx context.Context, writes uint64) error {
 	for began := time.Now(); ; {
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
@@ -113,7 +113,7 @@ func (s *subject) awaitWrites(ctx context.Context, writes uint64) error {
 	}
 }
 
-// largest is its mapping that has the memory in question: all others are small.
+// largest returns the mapping with the workload's memory: all others are small.
 func (s *subject) largest() (kernel.Mapping, error) {
 	all, err := s.space.Mappings()
 	var found kernel.Mapping
@@ -141,7 +141,7 @@ func (s *subject) stop() error {
 	return err
 }
 
-// eachThread does something to all threads that a process has.
+// eachThread calls do for all threads of a process.
 func eachThread(pid int, do func(tid int) error) error {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -159,7 +159,7 @@ func eachThread(pid int, do func(tid int) error) error {
 	return nil
 }
 
-// pin gives a process to some processors.
+// pin pins a process to some processors.
 func pin(pid int, processors ...int) error {
 	var set unix.CPUSet
 	for _, p := range processors {
@@ -168,7 +168,7 @@ func pin(pid int, processors ...int) error {
 	return eachThread(pid, func(tid int) error { return unix.SchedSetaffinity(tid, &set) })
 }
 
-// canBeApart tells whether there are processors enough.
+// canBeApart checks that there are enough processors.
 func canBeApart(context.Context) error {
 	if runtime.NumCPU() < 2 {
 		return errors.New("it has one processor: what works beside the workload takes its time")
@@ -176,8 +176,8 @@ func canBeApart(context.Context) error {
 	return nil
 }
 
-// apart gives a process the last processor, and this one the others. The returned function gives this process
-// all again.
+// apart gives a process the last processor, and this one the others. The returned function gives this
+// process all processors again.
 func apart(pid int) (func() error, error) {
 	n := runtime.NumCPU()
 	if err := pin(pid, n-1); err != nil {

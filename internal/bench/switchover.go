@@ -17,26 +17,26 @@ import (
 
 const suiteSwitchover = "switchover"
 
-// Config says what to measure.
+// Config configures a suite.
 type Config struct {
-	Lab        string       // name of the lab that is made; one that is left from a crash is taken down
+	Lab        string       // name of the lab; an existing one from a crash is taken down
 	Program    string       // the godwit program; if empty, the one beside this program or in PATH
 	Helper     string       // godwit-lab, which is also a workload; default: this program
 	ImageCache string       // see package lab/image
-	Runs       int          // how often each way is measured; as often as the scenarios say if 0
+	Runs       int          // runs of each way; 0: as in the scenarios
 	Quick      bool         // fewer runs of fewer scenarios, over the first link of each
 	Workloads  []string     // all if empty
-	Links      []string     // those of the scenarios if empty
-	Ways       []string     // those of the scenarios if empty
+	Links      []string     // empty: those of the scenarios
+	Ways       []string     // empty: those of the scenarios
 	Studies    []string     // of the suite studies: a, b, c, d; all if empty
-	Memory     pages.Config // if it has a size this is moved, and nothing else
+	Memory     pages.Config // if it has a size, only this workload is moved
 	Progress   func(string)
-	// where the result is to be, which the suite studies writes as it goes on; empty: nowhere
+	// where to write the result, which the suite studies also saves in between; empty: nowhere
 	File   string
-	Resume bool // of the suite studies: what is in File is not measured again
+	Resume bool // of the suite studies: do not measure again what is in File
 
-	users bool // there is a third node, which has their machines
-	nodes int  // of the lab, without that; two if 0
+	users bool // there is a third node, which runs the users' machines
+	nodes int  // of the lab, without that one; 0: two
 }
 
 // suite is one run of the benchmark.
@@ -48,15 +48,15 @@ type suite struct {
 	series      []*series
 	traces      []Trace
 	host        Host
-	kept        time.Time      // the result so far
-	memoryImage string         // archive of the image that has this program, if it was made
+	kept        time.Time      // when the result was last saved
+	memoryImage string         // archive of the image with this program, if it was made
 	undo        []func() error // at the end
-	failed      []error        // what was measured before is told all the same
+	failed      []error        // earlier measurements are reported all the same
 }
 
-// Switchover measures how long a container stands still when it is moved, by Godwit and by other
-// ways. When it returns nothing is left of it on the machine. If some ways failed the result has
-// what was measured, and the error says which.
+// Switchover measures how long a container stands still when it is moved, by Godwit and in other ways. When
+// it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements,
+// and the error lists the failures.
 func Switchover(ctx context.Context, config Config) (result Result, err error) {
 	s, err := newSuite(config)
 	if err != nil {
@@ -115,7 +115,7 @@ func newSuite(config Config) (*suite, error) {
 	return &suite{config: config, scenarios: chosen, began: time.Now()}, nil
 }
 
-// prepare finds the programs, before anything is made.
+// prepare finds the programs, before it makes anything.
 func (s *suite) prepare() (Host, error) {
 	tool, err := criu.Find()
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *suite) up(ctx context.Context) error {
 	return nil
 }
 
-// say tells how far it is.
+// say reports progress.
 func (s *suite) say(format string, args ...any) {
 	if s.config.Progress != nil {
 		s.config.Progress(fmt.Sprintf("%7.1f s  %s", time.Since(s.began).Seconds(),
@@ -174,7 +174,7 @@ func (s *suite) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// contender is a way as it takes part: it is out once it has failed.
+// contender is a way in a scenario: it drops out once it has failed.
 type contender struct {
 	way
 	out error
@@ -226,8 +226,8 @@ func (s *suite) setLink(name string) error {
 	return s.bed.lab.SetLink(nodes[0], nodes[1], shape)
 }
 
-// enter starts the ways of a scenario. Godwit's are first, because the others' containers are made
-// after its own; their turn is last.
+// enter starts the ways of a scenario. Godwit's start first, because the others' containers are made after
+// its own; their turn is last.
 func (s *suite) enter(ctx context.Context, sc scenario, archive string) ([]*contender, error) {
 	var own, peers []*contender
 	var model engine.Container
@@ -268,14 +268,14 @@ func (s *suite) enter(ctx context.Context, sc scenario, archive string) ([]*cont
 	return append(peers, own...), nil
 }
 
-// drop takes a way out of the benchmark for the rest of a scenario.
+// drop removes a way for the rest of a scenario.
 func (s *suite) drop(c *contender, why error) {
 	c.out = why
 	s.failed = append(s.failed, why)
 	s.say("%v", why)
 }
 
-// warm moves all containers and forgets what that took.
+// warm moves all containers and discards the measurements.
 func (s *suite) warm(ctx context.Context, sc scenario, link string, contenders []*contender) error {
 	for run := range sc.warm {
 		s.say("%s: warming up, %d of %d", sc.name, run+1, sc.warm)

@@ -16,7 +16,7 @@ import (
 
 const testImageCache = "/var/lib/godwit-lab/images"
 
-// programs are what is measured and what measures in the lab.
+// programs are the program that is measured and the one that measures in the lab.
 type programs struct{ program, helper string }
 
 // build makes both programs.
@@ -42,7 +42,7 @@ func quickConfig(t *testing.T, made programs) Config {
 	}
 }
 
-// left tells what of a benchmark is on the machine.
+// left returns leftovers of a benchmark on the machine.
 func left(t *testing.T, config Config) []string {
 	t.Helper()
 	names, err := lab.List()
@@ -128,7 +128,7 @@ func phasesAddUp(t *testing.T, result Result) {
 	}
 }
 
-// interruptedRun gives up in the middle: nothing may be left.
+// interruptedRun stops in the middle: nothing may be left.
 func interruptedRun(t *testing.T, config Config) {
 	config.Workloads = []string{workloadTiny}
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteText writes a result for people: a table for each workload and link, and what is asked.
+// WriteText prints a result for people: a table for each workload and link, and the requirements.
 func (r Result) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%s: %d cores, %s, Linux %s, CRIU %s, load average %.1f at the beginning\n", r.Suite,
 		r.Host.Cores, r.Host.Architecture, r.Host.Kernel, r.Host.CRIU, r.Host.Load)
@@ -36,7 +36,7 @@ func (r Result) WriteText(w io.Writer) {
 	}
 }
 
-// writeMetrics has a line for each metric.
+// writeMetrics prints a line for each metric.
 func (r Result) writeMetrics(w io.Writer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var notes []string
@@ -56,13 +56,13 @@ func (r Result) writeMetrics(w io.Writer) {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s .. %s\t%d\n", what, way, name, show(*row.Median),
 			show(*row.Low), show(*row.High), len(row.Samples))
 	}
-	_ = table.Flush() // as with Fprintf: nobody to tell
+	_ = table.Flush() // as with Fprintf, nobody reads this error
 	for _, note := range notes {
 		fmt.Fprintln(w, note)
 	}
 }
 
-// writeMoves has a table for each workload and link.
+// writeMoves prints a table for each workload and link.
 func (r Result) writeMoves(w io.Writer) {
 	for i, row := range r.Rows {
 		if i == 0 || row.Workload != r.Rows[i-1].Workload || row.Link != r.Rows[i-1].Link {
@@ -72,8 +72,8 @@ func (r Result) writeMoves(w io.Writer) {
 	}
 }
 
-// writeTable shows one workload over one link: a line for each way, with the parts of the downtime,
-// then the rest of what is known of Godwit's.
+// writeTable prints one workload over one link: a line for each way, with the parts of the downtime, then
+// the other measurements of Godwit.
 func (r Result) writeTable(w io.Writer, workload, link string) {
 	fmt.Fprintf(w, "%s, %s\n", workload, link)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -89,11 +89,11 @@ func (r Result) writeTable(w io.Writer, workload, link string) {
 		fmt.Fprintf(table, "  %s\t%s\t%s .. %s\t%s\t%s\n", row.Way, seconds(*row.Median), seconds(*row.Low),
 			seconds(*row.High), r.parts(row), r.sent(row))
 	}
-	_ = table.Flush() // as with Fprintf: nobody to tell
+	_ = table.Flush() // as with Fprintf, nobody reads this error
 	r.writeRest(w, workload, link)
 }
 
-// parts are the pieces of a way's downtime.
+// parts returns the parts of a way's downtime.
 func (r Result) parts(of Row) string {
 	var parts []string
 	for _, row := range r.Rows {
@@ -161,7 +161,7 @@ func (r Result) writeAsked(w io.Writer) {
 	_ = table.Flush() // as above
 }
 
-// Missed tells how many of the things that are asked are not met.
+// Missed returns the number of requirements that are not met.
 func (r Result) Missed() int {
 	missed := 0
 	for _, a := range r.Asked {
@@ -172,7 +172,7 @@ func (r Result) Missed() int {
 	return missed
 }
 
-// verdict says how far it is met, or not.
+// verdict says how well a requirement is met.
 func (a Asked) verdict() string {
 	spare := a.Limit - a.Value
 	short := "too much"
@@ -189,7 +189,7 @@ func (a Asked) verdict() string {
 	return text + a.Near()
 }
 
-// Near tells how near a time is to what the link allows.
+// Near compares a time with the minimum that the link allows.
 func (a Asked) Near() string {
 	if a.Reach == nil || *a.Reach <= 0 {
 		return ""
@@ -198,7 +198,7 @@ func (a Asked) Near() string {
 		a.Value / *a.Reach)
 }
 
-// amount writes a number with its unit.
+// amount formats a number with its unit.
 func amount(value float64, unit string) string {
 	switch unit {
 	case "seconds":
@@ -222,7 +222,7 @@ func seconds(s float64) string {
 	switch {
 	case s == 0:
 		return "0"
-	case s < 0.0009995: // what is more is rounded to a millisecond
+	case s < 0.0009995: // longer times are rounded to a millisecond
 		return fmt.Sprintf("%.3g us", s*1e6)
 	case s < 1:
 		return fmt.Sprintf("%.1f ms", s*1e3)

@@ -12,23 +12,22 @@ import (
 	"time"
 )
 
-// maxErrorText is how much of a command's complaints is kept.
+// maxErrorText bounds how much of a command's error output is kept.
 const maxErrorText = 1500
 
-// Timed is what TimeCommand prints.
+// Timed is the output of TimeCommand.
 type Timed struct {
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
 }
 
-// TimeCommand runs a command, with nothing for input and output, and writes how long it took to
-// out, as JSON. It is a process of its own in a node of the lab: what it takes to get into the node
-// is not part of the time.
+// TimeCommand runs a command, with no input or output, and writes its duration to out, as JSON. TimeCommand
+// runs as a process in a node of the lab: the time to enter the node does not count.
 func TimeCommand(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("no command to time")
 	}
-	// A file, not a pipe: what the command leaves running may keep it open.
+	// A file, not a pipe: processes that the command leaves running may keep it open.
 	complaints, err := os.CreateTemp("", "godwit-bench-*")
 	if err != nil {
 		return fmt.Errorf("time %s: %w", args[0], err)
@@ -46,11 +45,11 @@ func TimeCommand(ctx context.Context, args []string, out io.Writer) error {
 	return json.NewEncoder(out).Encode(timed)
 }
 
-// readyFD is the descriptor at which a command of TimeReady says that it is ready.
+// readyFD is the descriptor on which a command of TimeReady reports that it is ready.
 const readyFD = "3"
 
-// TimeReady is as TimeCommand, for a command that says that it is ready by a byte at descriptor 3
-// and goes on: how long that took is a line of its own, the first.
+// TimeReady is TimeCommand for a command that reports with a byte on descriptor 3 that it is ready, and
+// continues: the first line of the output is the time until then.
 func TimeReady(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("no command to time")
@@ -81,7 +80,7 @@ func TimeReady(ctx context.Context, args []string, out io.Writer) error {
 		if err := told.Encode(Timed{Seconds: time.Since(began).Seconds()}); err != nil {
 			return err
 		}
-	} // or it has ended, or has closed it, without a word
+	} // or it has ended, or closed the descriptor, without a byte
 	err = cmd.Wait()
 	timed := Timed{Seconds: time.Since(began).Seconds()}
 	if err != nil {
@@ -90,7 +89,7 @@ func TimeReady(ctx context.Context, args []string, out io.Writer) error {
 	return told.Encode(timed)
 }
 
-// tail is the end of a file, for an error message.
+// tail returns the end of a file, for an error message.
 func tail(path string) string {
 	data, err := os.ReadFile(path)
 	text := strings.TrimSpace(string(data))
@@ -100,7 +99,7 @@ func tail(path string) string {
 	return ": " + text[max(0, len(text)-maxErrorText):]
 }
 
-// parseTimed reads what TimeCommand has printed.
+// parseTimed parses the output of TimeCommand.
 func parseTimed(text string) (float64, error) {
 	var timed Timed
 	if err := json.Unmarshal([]byte(text), &timed); err != nil {

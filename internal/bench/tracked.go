@@ -7,14 +7,14 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// tracked is a mapping of a process whose writes are noted, by the same calls as in a migration.
+// tracked is a mapping of a process whose writes are tracked, with the same system calls as in a migration.
 type tracked struct {
 	mapping kernel.Mapping
 	protect *kernel.WriteProtect
 	pagemap *kernel.Pagemap
 }
 
-// track attaches to a process. It tells how long the process was stopped.
+// track attaches to a process. It returns how long the process was stopped.
 func track(s *subject) (*tracked, time.Duration, error) {
 	fd, stopped, err := kernel.OpenUserfault(s.pid())
 	if err != nil {
@@ -31,13 +31,13 @@ func track(s *subject) (*tracked, time.Duration, error) {
 		t.pagemap, err = s.space.OpenPagemap()
 	}
 	if err != nil {
-		_ = t.protect.Close() // it is given up
+		_ = t.protect.Close() // tracking is given up
 		return nil, 0, err
 	}
 	return t, stopped, nil
 }
 
-// canTrack tells what the kernel lacks. Godwit has other ways then, which cost more.
+// canTrack returns what the kernel lacks. Godwit then has other ways, which cost more.
 func canTrack(context.Context) error {
 	for _, f := range kernel.Features() {
 		if f.Name != "userfaultfd asynchronous write-protection" && f.Name != "PAGEMAP_SCAN" {
@@ -50,10 +50,10 @@ func canTrack(context.Context) error {
 	return nil
 }
 
-// scanPages is how many pages a migration asks for at a time.
+// scanPages is how many pages a migration scans at a time.
 const scanPages = 2048
 
-// scan finds what was written since the last time.
+// scan finds pages written since the last scan.
 func (t *tracked) scan() (took time.Duration, pages uint64, err error) {
 	began := time.Now()
 	for at := t.mapping.Start; at < t.mapping.End; {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// turns is how ways take turns at a workload.
+// turns describes how ways take turns at a workload.
 type turns struct {
 	title string
 	ways  *[]string
@@ -17,7 +17,7 @@ type turns struct {
 	quick int  // in a quick run; 0: none
 }
 
-// selectTurns takes of all workloads what a configuration asks for, with the ways and numbers of runs of it.
+// selectTurns selects workloads for a configuration, with its ways and numbers of runs.
 func selectTurns[T any](c Config, all []T, ways []string, of func(*T) turns) ([]T, error) {
 	if c.Runs < 0 {
 		return nil, fmt.Errorf("%d runs: must not be negative", c.Runs)
@@ -32,7 +32,7 @@ func selectTurns[T any](c Config, all []T, ways []string, of func(*T) turns) ([]
 	selected := []T{}
 	for _, one := range chosen {
 		t := of(&one)
-		// Of the ways that are asked for not all may be its.
+		// A workload may lack some of the selected ways.
 		*t.ways = slices.DeleteFunc(slices.Clone(*t.ways), func(way string) bool {
 			return len(c.Ways) > 0 &&
 				!slices.ContainsFunc(c.Ways, func(asked string) bool { return strings.HasPrefix(way, asked) })
@@ -65,7 +65,7 @@ func (s *suite) takeTurns(ctx context.Context, of turns, link string,
 	for run := range *of.runs {
 		for _, one := range all {
 			if one.note != "" {
-				continue // it is out
+				continue // it has dropped out
 			}
 			s.say("%s, %s, %s: run %d of %d", of.title, link, one.way, run+1, *of.runs)
 			measured, err := measure(one.way)
@@ -82,7 +82,7 @@ func (s *suite) takeTurns(ctx context.Context, of turns, link string,
 	return nil
 }
 
-// giveUp takes a way out. That a peer cannot do something is a result as others are.
+// giveUp drops a way. A failure of another way is a result like others.
 func (s *suite) giveUp(one *series, err error) {
 	one.note = err.Error()
 	err = fmt.Errorf("%s, %s, %s: %w", one.workload, one.link, one.way, err)
@@ -94,7 +94,7 @@ func (s *suite) giveUp(one *series, err error) {
 
 func isGodwit(way string) bool { return strings.HasPrefix(way, "godwit") }
 
-// runInTurns is a suite in which ways take turns: it makes the lab, measures and judges.
+// runInTurns runs a suite in which ways take turns: it makes the lab, measures and judges.
 func runInTurns(
 	ctx context.Context, config Config, name string, measure func(context.Context, *suite) error,
 	judge func([]Row) []Asked,

@@ -12,15 +12,15 @@ import (
 // way is a way to move a container to another node and back.
 type way interface {
 	name() string
-	// start makes the container on the first node, running, with its data and its client.
+	// start starts the container on the first node, with its data and its client.
 	start(ctx context.Context) error
-	// move moves the container once, to the other node, and tells what that took.
+	// move moves the container once, to the other node, and returns the measurements.
 	move(ctx context.Context) ([]measurement, error)
-	// stop removes what start and move have made, as far as the end of the lab does not.
+	// stop removes everything that start and move have made, unless the end of the lab does.
 	stop(ctx context.Context) error
 }
 
-// peer is what the ways that are not Godwit's have in common.
+// peer is the common part of ways other than Godwit's.
 type peer struct {
 	bed      *bed
 	workload containerWorkload
@@ -29,8 +29,8 @@ type peer struct {
 	client   net.Conn
 }
 
-// connect gives the container its data, and a client that stays connected. pid is that of its first
-// process in the node.
+// connect stores the container's data, and connects a client that stays connected. pid returns the PID of
+// its first process in the node.
 func (p *peer) connect(ctx context.Context, pid func(ctx context.Context, node string) (int, error)) error {
 	if p.workload.memory != nil {
 		number, err := pid(ctx, p.at)
@@ -59,8 +59,7 @@ func (p *peer) disconnect() error {
 	return err
 }
 
-// floorWay is runc on one node: what CRIU needs when nothing is sent anywhere. It is the measure of
-// the others.
+// floorWay is runc on one node: CRIU's time when nothing is sent. The others are compared with it.
 type floorWay struct {
 	peer
 	container bundle
@@ -86,9 +85,8 @@ func (f *floorWay) start(ctx context.Context) error {
 	return f.connect(ctx, f.container.pid)
 }
 
-// move checkpoints and restores in place. The container is frozen before the time begins, because
-// CRIU's own freezing waits in steps of 100 ms; so cgroups are left out of the images, or it would
-// be restored frozen.
+// move checkpoints and restores in place. The container is frozen before the time begins, because CRIU's
+// own freezing waits in steps of 100 ms; so the images exclude cgroups, or it would be restored frozen.
 func (f *floorWay) move(ctx context.Context) ([]measurement, error) {
 	if _, err := f.bed.exec(ctx, f.at, f.container.runc("pause", f.container.name)...); err != nil {
 		return nil, err
@@ -111,9 +109,9 @@ func (f *floorWay) stop(ctx context.Context) error {
 	return errors.Join(f.disconnect(), f.container.remove(ctx, f.at))
 }
 
-// rsyncWay is that of study B (Puliafito et al., Sensors 2019), cold: runc checkpoint, rsync
-// without compression, runc restore. It is spared some of what it was then: images stay in memory,
-// and packets are held by nftables.
+// rsyncWay is the way of study B (Puliafito et al., Sensors 2019), cold: runc checkpoint, rsync without
+// compression, runc restore. It is faster than in the study: images stay in memory, and nftables holds
+// packets.
 type rsyncWay struct {
 	peer
 	container bundle

@@ -7,15 +7,15 @@ import (
 	"text/tabwriter"
 )
 
-// column is one of a table that has a line for each way.
+// column is a column of a table with a line for each way.
 type column struct{ title, metric string }
 
-// wayTable is how a suite shows what it has measured: in a table for each workload and link.
+// wayTable describes how a suite prints its measurements: in a table for each workload and link.
 type wayTable struct {
 	columns []column
 	ways    []string // in the order of the lines
-	size    string   // the metric of the workload's size, which is told in the title
-	// remark may change a line's cells, and says what else is to be told.
+	size    string   // the metric of the workload's size, for the title
+	// remark may change a line's cells, and returns an additional note.
 	remark func(workload, link, way string, cells []string) string
 }
 
@@ -38,7 +38,7 @@ func (r Result) writeWays(w io.Writer, t wayTable) {
 				notes = append(notes, note)
 			}
 		}
-		_ = table.Flush() // as with Fprintf: nobody to tell
+		_ = table.Flush() // as with Fprintf, nobody reads this error
 		for _, note := range notes {
 			if note != "" {
 				fmt.Fprintln(w, "  "+note)
@@ -47,7 +47,7 @@ func (r Result) writeWays(w io.Writer, t wayTable) {
 	}
 }
 
-// wayLine is a line of the table, and what there is to say about it.
+// wayLine returns a line of the table, and its note.
 func (r Result) wayLine(t wayTable, workload, link, way string) (line, note string) {
 	cells := make([]string, len(t.columns))
 	for i, c := range t.columns {
@@ -70,7 +70,7 @@ func (r Result) wayLine(t wayTable, workload, link, way string) (line, note stri
 	return line, note
 }
 
-// sizeOf says how much a row's workload had, if that was measured.
+// sizeOf returns the size of a row's workload, if it was measured.
 func (r Result) sizeOf(of Row, metric string) string {
 	for _, row := range r.Rows {
 		if row.Workload == of.Workload && row.Link == of.Link && row.Metric == metric && row.Median != nil {

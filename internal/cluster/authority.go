@@ -15,19 +15,19 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// Members are the nodes of the cluster as the authority admits and removes them: who has its key, whose
-// certificate is renewed by whom, and how another authority takes over.
+// Members are the nodes of the cluster from the authority's view: admission and removal, who has the key,
+// renewal of certificates, and how another node takes over the authority.
 type Members struct {
 	peers    *Peers
 	underWay func() []migration.Spec // migrations of this node
 }
 
-// NewMembers has the cluster of some peers. underWay are the migrations of this node.
+// NewMembers returns the members of the cluster that peers knows. underWay lists this node's migrations.
 func NewMembers(peers *Peers, underWay func() []migration.Spec) *Members {
 	return &Members{peers: peers, underWay: underWay}
 }
 
-// RemoveNode takes a node out of the cluster for good.
+// RemoveNode removes a node from the cluster for good.
 func (m *Members) RemoveNode(ctx context.Context, name string, force bool) (*api.RemoveNodeReply, error) {
 	if err := m.needsAuthority(); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (m *Members) RemoveNode(ctx context.Context, name string, force bool) (*api
 	}
 	one, err := m.peers.id.RemoveNode(peer)
 	if m.peers.id.Removed(peer) {
-		m.peers.Drop([]identity.Revocation{one}) // also if not all of it could be written
+		m.peers.Drop([]identity.Revocation{one}) // even if not everything could be written
 	}
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (m *Members) removable(name string, force bool) (identity.Peer, error) {
 	}
 	node, err := m.peers.Find(name)
 	if err != nil {
-		for _, one := range m.peers.id.Revocations() { // again, to have all of the others told
+		for _, one := range m.peers.id.Revocations() { // again, so that all other nodes are told
 			if one.Name == name {
 				return identity.Peer{Name: one.Name, Number: one.Number}, nil
 			}
@@ -89,13 +89,13 @@ func (m *Members) mayRemove(node identity.Node) error {
 	return nil
 }
 
-// greetAll greets all nodes now, so that this node and they hear each other's news, and returns which of them
+// greetAll greets all nodes now, so that this node and they exchange news, and returns which of them
 // answered.
 func (m *Members) greetAll(ctx context.Context) (answered, silent []string) {
 	others := m.peers.Others()
 	var all sync.WaitGroup
 	for _, node := range others {
-		// reaches tells what came of it
+		// Peers.Reaches has the result.
 		all.Go(guard.Logged(m.peers.log, func() { _ = m.peers.Hello(ctx, node) }))
 	}
 	all.Wait()
@@ -109,7 +109,7 @@ func (m *Members) greetAll(ctx context.Context) (answered, silent []string) {
 	return answered, silent
 }
 
-// tellAll greets all nodes now and returns which of them know all that this node knows.
+// tellAll greets all nodes now and returns which of them know everything that this node knows.
 func (m *Members) tellAll(ctx context.Context) (told, untold []string) {
 	answered, untold := m.greetAll(ctx)
 	known, err := m.peers.knowledge()
@@ -194,7 +194,7 @@ func (m *Members) DemoteNode(ctx context.Context, name string) error {
 	return errors.Join(m.peers.id.TakeNumbersBack(peer, reply.RestJson), m.peers.Hello(ctx, node))
 }
 
-// otherMember is a node to which this one can give the authority, or from which it can take it.
+// otherMember returns a node to which this node can give the authority, or from which it can take it.
 func (m *Members) otherMember(name string) (identity.Node, error) {
 	if err := m.needsAuthority(); err != nil {
 		return identity.Node{}, err

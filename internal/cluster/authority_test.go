@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestWhoMayBeRemoved: a removal that does harm has to be forced, and the message says what the harm is.
+// TestWhoMayBeRemoved: a harmful removal has to be forced, and the message names the harm.
 func TestWhoMayBeRemoved(t *testing.T) {
 	all := newMembers(t, "a", "b", "c")
 	a, b := all[0], all[1]
@@ -48,7 +48,7 @@ func TestWhoMayBeRemoved(t *testing.T) {
 	}
 }
 
-// TestPromoteAndDemote: the key goes to a node that takes it, and nothing changes with one that does not.
+// TestPromoteAndDemote: a node that accepts the key gets it, and nothing changes for a node that does not.
 func TestPromoteAndDemote(t *testing.T) {
 	all := newMembers(t, "a", "b")
 	a, b := all[0], all[1]
@@ -76,8 +76,8 @@ func TestPromoteAndDemote(t *testing.T) {
 	}
 }
 
-// TestRenewalFails: without any node that signs, and with one that cannot be reached, the certificate stays
-// and the error says why.
+// TestRenewalFails: if no node signs, or the signing node cannot be reached, the certificate stays and the
+// error says why.
 func TestRenewalFails(t *testing.T) {
 	all := newMembers(t, "a", "b")
 	b := all[1]

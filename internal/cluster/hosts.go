@@ -21,7 +21,7 @@ const (
 )
 
 // hosts are the addresses of the host names by which nodes are known. They are looked up in the background:
-// whoever asks whether a host is known holds up the port of the node.
+// a lookup in KnownHost would block the port of the node.
 type hosts struct {
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 
@@ -36,8 +36,8 @@ func newHosts() *hosts {
 	return &hosts{lookup: lookup, known: map[string][]netip.Addr{}}
 }
 
-// refresh looks up all names, and forgets the others. A name that cannot be looked up now keeps the addresses
-// that it had.
+// refresh looks up all names, and forgets other names. A name that cannot be looked up now keeps its
+// addresses.
 func (h *hosts) refresh(ctx context.Context, names []string) {
 	places := make(chan struct{}, lookupsAtATime)
 	var all sync.WaitGroup
@@ -82,7 +82,7 @@ func (h *hosts) has(name string, address netip.Addr) bool {
 	return slices.Contains(h.known[name], address)
 }
 
-// KeepHosts looks up the host names of other nodes now and then, until ctx ends.
+// KeepHosts looks up the host names of other nodes at intervals, until ctx ends.
 func (p *Peers) KeepHosts(ctx context.Context) {
 	for {
 		p.hosts.refresh(ctx, p.hostNames())
@@ -92,7 +92,7 @@ func (p *Peers) KeepHosts(ctx context.Context) {
 	}
 }
 
-// hostNames are those of other nodes whose address is none in numbers.
+// hostNames returns the addresses of other nodes that are host names.
 func (p *Peers) hostNames() (names []string) {
 	for _, node := range p.Others() {
 		host, _, err := net.SplitHostPort(node.Address)
@@ -104,7 +104,7 @@ func (p *Peers) hostNames() (names []string) {
 	return names
 }
 
-// KnownHost tells whether another node of the cluster has an IP address.
+// KnownHost reports whether another node of the cluster has an IP address.
 func (p *Peers) KnownHost(address string) bool {
 	asked, err := netip.ParseAddr(address)
 	if err != nil {

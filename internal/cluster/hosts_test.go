@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestKnownHost: nodes have places for handshakes of their own, by whatever they are known.
+// TestKnownHost: nodes have reserved places for handshakes, whether they are known by address or by host
+// name.
 func TestKnownHost(t *testing.T) {
 	p := newMembers(t, "a", "b")[0]
 	p.Learn([]identity.Node{

@@ -8,16 +8,16 @@ import (
 	"github.com/godwit/godwit/internal/api"
 )
 
-// toldLists have a list of this node sent only to a node that does not hold it. Each hello has the
-// digest of the sender's list and that of the other's list that the sender holds. Who says that it
-// holds a list was sent it, or is sent it again: after a restart it holds none, and what got lost
-// it does not hold. A node of a release that knows no digests is always sent the list.
+// toldLists send this node's list only to a node that does not hold it. Each hello has the digest of the
+// sender's list and the digest of the other's list that the sender holds. A node that does not report the
+// current digest gets the list again: a restarted node holds none, and a list that got lost is not held. A
+// node of a release without digests always gets the list.
 type toldLists[T any] struct {
 	digestOf func([]T) []byte
 
 	mu    sync.Mutex
 	lists map[string]toldList[T] // the last list of each node
-	holds map[string][]byte      // digests of this node's list, as each node said that it holds it
+	holds map[string][]byte      // digests of this node's list that each node reports to hold
 }
 
 type toldList[T any] struct {
@@ -25,7 +25,7 @@ type toldList[T any] struct {
 	entries []T
 }
 
-// guestLists are of the containers at a node that are not at home there, claimLists of those that run there.
+// guestLists list a node's containers that are not at home there, claimLists the containers that run there.
 type (
 	guestLists = toldLists[*api.Location]
 	claimLists = toldLists[uint64]
@@ -39,12 +39,12 @@ func newToldLists[T any](digestOf func([]T) []byte) *toldLists[T] {
 	return &toldLists[T]{digestOf: digestOf, lists: map[string]toldList[T]{}, holds: map[string][]byte{}}
 }
 
-// digestOfNone is the digest of no list: a node that hears it has no list of the sender from then on, and
-// concludes nothing.
+// digestOfNone is the digest of no list: a node that receives it has no list of the sender from then on,
+// and draws no conclusion.
 var digestOfNone = []byte{0}
 
-// say is what to send of this node's list to another: nothing of a list that it holds. held is the
-// digest of its own that this node holds.
+// say returns which entries of this node's list to send to another node: none if that node holds the list.
+// held is the digest of the other node's list that this node holds.
 func (l *toldLists[T]) say(to string, entries []T) (send []T, digest, held []byte) {
 	digest = l.digestOf(entries)
 	l.mu.Lock()
@@ -56,8 +56,9 @@ func (l *toldLists[T]) say(to string, entries []T) (send []T, digest, held []byt
 	return entries, digest, held
 }
 
-// hear takes what a node has said, and tells its list. Without it (false) the node has left out a
-// list that this one does not hold: it is told so, and sends it the next time.
+// hear takes a node's entries and digests, and returns the node's list. It returns false if the node has
+// left out a list that this node does not hold: the next hello reports that, and the node sends its list
+// again.
 func (l *toldLists[T]) hear(from string, entries []T, digest, held []byte) ([]T, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +67,7 @@ func (l *toldLists[T]) hear(from string, entries []T, digest, held []byte) ([]T,
 	} else {
 		delete(l.holds, from)
 	}
-	if len(digest) == 0 { // of a release without digests
+	if len(digest) == 0 { // from a release without digests
 		delete(l.lists, from)
 		return entries, true
 	}
@@ -82,7 +83,7 @@ func (l *toldLists[T]) hear(from string, entries []T, digest, held []byte) ([]T,
 	return nil, false
 }
 
-// forget drops what is known of a node that is removed.
+// forget drops the lists of a node that is removed.
 func (l *toldLists[T]) forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// talker is one side of a hello, as far as its guests go.
+// talker is one side of a hello, reduced to its guests.
 type talker struct {
 	name   string
 	lists  *guestLists
@@ -29,8 +29,8 @@ func newTalker(name string, guests int) *talker {
 	return one
 }
 
-// tell sends what one side says to the other, unless it gets lost, and returns whether the other
-// has the list then.
+// tell sends one side's guests to the other, unless the message gets lost, and returns whether the other
+// then has the list.
 func (o *talker) tell(t *testing.T, other *talker, lost bool) bool {
 	t.Helper()
 	guests, digest, held := o.lists.say(other.name, o.guests)
@@ -47,7 +47,7 @@ func (o *talker) tell(t *testing.T, other *talker, lost bool) bool {
 	return whole
 }
 
-// hello is a request and its answer, of which either may get lost.
+// hello is a request and its answer, either of which may get lost.
 func hello(t *testing.T, a, b *talker, requestLost, answerLost bool) (whole bool) {
 	t.Helper()
 	there := a.tell(t, b, requestLost)
@@ -68,7 +68,7 @@ func TestGuestsAreSentOnce(t *testing.T) {
 	if a.sent != 1 || b.sent > 2 {
 		t.Errorf("lists were sent %d and %d times in 10 hellos that changed nothing", a.sent, b.sent)
 	}
-	slices.Reverse(a.guests) // an order means nothing, and the kept list is as good
+	slices.Reverse(a.guests) // the order means nothing, and the kept list is as good
 	if guests, _, _ := a.lists.say("b", a.guests); len(guests) > 0 {
 		t.Error("a list is sent again because of its order")
 	}
@@ -82,8 +82,8 @@ func TestGuestsAreSentOnce(t *testing.T) {
 	}
 }
 
-// TestGuestsAfterLossAndRestart has messages lost, lists change and either side begin anew, in any
-// order of three such events: after two hellos that arrive each side has the other's list.
+// TestGuestsAfterLossAndRestart lets messages get lost, lists change and either side restart, in any order
+// of three such events: after two successful hellos each side has the other's list.
 func TestGuestsAfterLossAndRestart(t *testing.T) {
 	events := map[string]func(a, b *talker){
 		"nothing":      func(a, b *talker) { hello(t, a, b, false, false) },
@@ -111,8 +111,8 @@ func TestGuestsAfterLossAndRestart(t *testing.T) {
 	}
 }
 
-// TestHostileGuests: a node cannot have another list taken for its own, nor a list be held that it
-// has not sent.
+// TestHostileGuests: a node cannot pass off another list as its own, nor make a node hold a list that was
+// not sent.
 func TestHostileGuests(t *testing.T) {
 	a, b := newTalker("a", 2), newTalker("b", 2)
 	hello(t, a, b, false, false)
@@ -131,7 +131,7 @@ func TestHostileGuests(t *testing.T) {
 			t.Errorf("%s: what another node has said is gone", name)
 		}
 	}
-	old := newGuestLists() // of a release that knows no digests
+	old := newGuestLists() // of a release without digests
 	for _, guests := range [][]*api.Location{a.guests, nil} {
 		if heard, whole := old.hear("a", guests, nil, nil); !whole || !slices.Equal(heard, guests) {
 			t.Errorf("%v was heard of %v", heard, guests)
@@ -142,7 +142,7 @@ func TestHostileGuests(t *testing.T) {
 	}
 }
 
-// TestKnowledgeFollowsTheLists: what is told again and again is put into words once, until it changes.
+// TestKnowledgeFollowsTheLists: repeated knowledge is encoded once, until it changes.
 func TestKnowledgeFollowsTheLists(t *testing.T) {
 	p := newMembers(t, "a", "b")[0]
 	told := func() *knowledge {
@@ -171,9 +171,8 @@ func TestKnowledgeFollowsTheLists(t *testing.T) {
 	}
 }
 
-// TestClaimsAreSentOnce: a node is told again which containers run here only when they change,
-// hears them in each hello all the same, and is always told if it is of a release that knows no
-// digests.
+// TestClaimsAreSentOnce: a node gets the claims of this node only when they change, and knows them at each
+// hello all the same. A node of a release without digests always gets them.
 func TestClaimsAreSentOnce(t *testing.T) {
 	members := newMembers(t, "a", "b")
 	a, b := members[0], members[1]

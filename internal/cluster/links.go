@@ -14,18 +14,17 @@ import (
 )
 
 const (
-	// probeFirst is when a link is measured of which nothing is known: not at once, because there
-	// may be a migration that does.
+	// probeFirst is when an unknown link is measured: not at once, because a migration may measure it
+	// first.
 	probeFirst = 15 * time.Second
-	// ProbeEvery is after how long a link is measured again that nobody has used; probePerPeer is
-	// the least for each node, so that many nodes together do not take more of anybody's link. A
-	// probe is within measureBudget.
+	// ProbeEvery is after how long an unused link is measured again; probePerPeer is the minimum for each
+	// node, so that many nodes together do not take more of a link. A probe stays within measureBudget.
 	ProbeEvery   = 10 * time.Minute
 	probePerPeer = time.Minute
 )
 
-// ProbeLinks measures the links of which nothing is known, or nothing new, one after the other, and
-// none while a migration of this node is under way.
+// ProbeLinks measures links without a recent measurement, one after the other, and none while a migration
+// of this node is under way.
 func (p *Peers) ProbeLinks(
 	ctx context.Context, busy func() bool, measure func(context.Context, identity.Node) error,
 ) {
@@ -43,8 +42,8 @@ func (p *Peers) ProbeLinks(
 	}
 }
 
-// wantsProbe tells whether the link to a node that answers was not measured for so long, and notes
-// that it is tried now.
+// wantsProbe reports whether a node answers and its link was not measured for so long, and notes the
+// attempt.
 func (p *Peers) wantsProbe(name string, every time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,8 +56,8 @@ func (p *Peers) wantsProbe(name string, every time.Duration) bool {
 	return true
 }
 
-// NoteTransport keeps what the kernel says that had to be sent again. Half of what is told is about
-// the last transfer.
+// NoteTransport keeps the kernel's count of retransmitted bytes. Half of the average is about the last
+// transfer.
 func (p *Peers) NoteTransport(name string, t stream.Transport) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,10 +68,10 @@ func (p *Peers) NoteTransport(name string, t stream.Transport) {
 	known.sent, known.resent = known.sent/2+float64(t.SentBytes), known.resent/2+float64(t.ResentBytes)
 }
 
-// leastForLoss is what has to be sent to tell anything about loss.
+// leastForLoss is the smallest transfer from which loss is estimated.
 const leastForLoss = 64 << 10
 
-// WayTo is what is known of the way to a node.
+// WayTo returns the known properties of the path to a node.
 func (p *Peers) WayTo(name string) predict.Link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,18 +87,18 @@ func (p *Peers) WayTo(name string) predict.Link {
 	switch {
 	case !known.seen.IsZero():
 		link.Seen = time.Since(known.seen).Seconds()
-	case known.bandwidth > 0: // only what a limit of ours let through: nobody has measured the link
+	case known.bandwidth > 0: // known only from a transfer under our own limit: nobody has measured the link
 		link.Seen = (2 * ProbeEvery).Seconds()
 	}
 	return link
 }
 
-// noteProbe takes what a probe has found. It is short, so it may be wrong by half: what a transfer
-// has shown counts more, until probes say that the link is another one. What a limit of ours has
-// held back is the least that the link has, and says nothing else of it.
+// noteProbe takes a probe's result. A probe is short, so it may be wrong by half: a transfer's result
+// counts more, until probes say that the link has changed. A probe under our own limit gives a lower bound
+// of the bandwidth, and nothing else.
 //
-// Of probes it is the median that counts: one that a busy machine has spoilt does not count, and two
-// that agree about a link that has changed do. Of transfers it is the best.
+// Of probes the median counts: one probe that a busy machine has spoilt does not matter, and two that agree
+// about a changed link do. Of transfers the best counts.
 func (p *peer) noteProbe(link stream.Link, at time.Time) {
 	if link.Limited {
 		p.bandwidth = max(p.bandwidth, link.BandwidthBitsPerSecond)
@@ -121,15 +120,15 @@ func (p *peer) noteProbe(link stream.Link, at time.Time) {
 }
 
 const (
-	// mostShort is how much more a link can have than a probe has found whose sender was the limit.
+	// mostShort is how much faster a link can be than a probe whose sender was the limit.
 	mostShort = 2
-	// otherLink is by which factor a link differs from another one.
+	// otherLink is the factor of bandwidth by which a changed link is recognised.
 	otherLink = 2
 )
 
-// noteTransfer takes what a transfer got through. If the link was not the limit it is the least
-// that the link has. If it was, and much less got through than before, the link is another one, and
-// what was seen of the former says nothing of it.
+// noteTransfer takes a transfer's throughput. If the link was not the limit, the throughput is a lower
+// bound of the bandwidth. If it was, and the throughput is much lower than before, the link has changed,
+// and earlier results no longer count.
 func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
 	if !limited && bitsPerSecond < p.bandwidth {
 		return
@@ -138,10 +137,10 @@ func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
 		p.transfers, p.probes = nil, nil
 	}
 	p.transfers = predict.Newest(p.transfers, bitsPerSecond)
-	p.bandwidth, p.seen = slices.Max(p.transfers), at // nothing gets more through than the link carries
+	p.bandwidth, p.seen = slices.Max(p.transfers), at // throughput never exceeds the bandwidth
 }
 
-// NoteTransfer keeps what a transfer to a node has shown.
+// NoteTransfer keeps the throughput of a transfer to a node.
 func (p *Peers) NoteTransfer(name string, bitsPerSecond float64, limited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +156,7 @@ func (p *peer) loss() float64 {
 	return p.resent / p.sent
 }
 
-// noteJitter follows how much a round trip differs from the one before (RFC 3550, 6.4.1).
+// noteJitter averages the differences between consecutive round trips (RFC 3550, 6.4.1).
 func (p *peer) noteJitter(rtt time.Duration) {
 	if p.last > 0 {
 		p.jitter += ((rtt - p.last).Abs() - p.jitter) / 16
@@ -165,8 +164,8 @@ func (p *peer) noteJitter(rtt time.Duration) {
 	p.last = rtt
 }
 
-// noteBack keeps what another node says about the link from there. It is only told, and never more
-// than any link is.
+// noteBack keeps another node's measurement of the link from there. It is only a claim, and is limited to
+// the fastest possible link.
 func (p *Peers) noteBack(name string, bitsPerSecond float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// TestBandwidth: what a transfer has shown counts until probes agree that the link is another one.
+// TestBandwidth: a transfer's result counts until probes agree that the link has changed.
 func TestBandwidth(t *testing.T) {
 	p, now := &peer{}, time.Now()
 	probe := func(bits float64, atLeast bool) {
@@ -49,8 +49,8 @@ func TestBandwidth(t *testing.T) {
 	}
 }
 
-// TestLimitedLinkIsNotMeasured: what a limit of ours has let through is not taken for what the link
-// was measured to carry.
+// TestLimitedLinkIsNotMeasured: throughput under our own limit does not count as the link's measured
+// bandwidth.
 func TestLimitedLinkIsNotMeasured(t *testing.T) {
 	known := &peer{}
 	p := &Peers{known: map[string]*peer{"b": known}}

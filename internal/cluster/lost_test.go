@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestListOfNodesLost: a node that has lost its list of nodes does not take itself for the only one.
+// TestListOfNodesLost: a node that has lost its list of nodes does not assume that it is the only node.
 func TestListOfNodesLost(t *testing.T) {
 	all := newMembers(t, "a", "b")
 	one := all[1]

@@ -11,14 +11,14 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// member is what an agent knows of the other nodes, without the agent.
+// member is an agent's knowledge of the other nodes, without the agent.
 type member struct {
 	*Peers
 	*attached
 	entry identity.Node
 }
 
-// attached is what the node of a member says, and does when it hears of something.
+// attached is what a member's node tells others, and how it reacts to news.
 type attached struct {
 	here    func() []*api.Location
 	claims  func() ([]uint64, bool)

@@ -11,9 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// withSelf puts this node's signed entry into the list of nodes that was saved, without those that have been
-// removed since, or did not come along in a rollover of the authority. The entry stays as it was while its
-// certificate does, so that nobody hears of a change that is none.
+// withSelf puts this node's signed entry into the saved list of nodes, without nodes that have been removed
+// since, or were lost in a rollover of the authority. The entry does not change while its certificate stays
+// the same, so that no node hears of a change that is none.
 func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, error) {
 	own, err := id.Entry()
 	if err != nil {
@@ -34,7 +34,7 @@ func withSelf(id *identity.Identity, saved []identity.Node) ([]identity.Node, er
 	return merged, nil
 }
 
-// sign puts this node's entry into the list anew, after its certificate has been renewed.
+// sign renews this node's entry in the list after its certificate has been renewed.
 func (p *Peers) sign() error {
 	p.mu.Lock()
 	nodes, err := withSelf(p.id, p.nodes)
@@ -48,7 +48,7 @@ func (p *Peers) sign() error {
 	return err
 }
 
-// believable keeps the new entries that their own nodes have signed: then it does not matter which node
+// believable returns the new entries that their own nodes have signed: then it does not matter which node
 // passes them on. A node's first entry has no signature; it comes from the node that admitted it.
 func (p *Peers) believable(heard []identity.Node) []identity.Node {
 	known := p.List()
@@ -57,8 +57,8 @@ func (p *Peers) believable(heard []identity.Node) []identity.Node {
 	})
 }
 
-// knowledge is what a hello tells of the cluster, and its digest. A node with the same digest need not be
-// told.
+// knowledge is a hello's information about the cluster, and its digest. A node with the same digest does
+// not need it.
 type knowledge struct {
 	of      []identity.Node
 	removed []identity.Revocation
@@ -67,7 +67,7 @@ type knowledge struct {
 	nodes, revoked, succession, digest []byte
 }
 
-// knowledge returns what is known now. It is put into words only when it has changed.
+// knowledge returns the current knowledge. It is encoded only after a change.
 func (p *Peers) knowledge() (*knowledge, error) {
 	removed := p.id.Revocations()
 	succession, trust := p.id.Succession()
@@ -101,7 +101,7 @@ func sameRevocation(a, b identity.Revocation) bool {
 	return a.Number == b.Number && a.Version == b.Version && bytes.Equal(a.Signature, b.Signature)
 }
 
-// knows tells what a node was told when it last said so.
+// knows returns the digest that a node last reported.
 func (p *Peers) knows(name string) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +111,7 @@ func (p *Peers) knows(name string) []byte {
 	return nil
 }
 
-// noteMember notes what a node knows of the cluster, and whether it has the authority.
+// noteMember notes a node's knowledge of the cluster, and whether the node has the authority.
 func (p *Peers) noteMember(name string, said greeting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *Peers) noteMember(name string, said greeting) {
 	}
 }
 
-// hearRevoked takes another node's list of removed nodes. An entry without the authority's signature fails
+// hearRevoked merges another node's list of removed nodes. An entry without the authority's signature fails
 // the hello.
 func (p *Peers) hearRevoked(document []byte) error {
 	if len(document) == 0 {
@@ -139,7 +139,7 @@ func (p *Peers) hearRevoked(document []byte) error {
 	return nil
 }
 
-// keepRevoked writes or reads the list of removed nodes if that has failed before. A failure is told once.
+// keepRevoked retries to write or read the list of removed nodes after a failure. A failure is logged once.
 func (p *Peers) keepRevoked() {
 	fresh, err := p.id.KeepRevocations()
 	p.Drop(fresh)
@@ -170,7 +170,7 @@ func (p *Peers) Drop(revoked []identity.Revocation) {
 	}
 }
 
-// forget drops nodes from what this one knows, and returns their names.
+// forget drops nodes from this node's knowledge, and returns their names.
 func (p *Peers) forget(gone func(identity.Node) bool) (names []string) {
 	p.mu.Lock()
 	for _, node := range p.nodes {
@@ -193,7 +193,7 @@ func (p *Peers) forget(gone func(identity.Node) bool) (names []string) {
 	return names
 }
 
-// authorities lists the other nodes that say that they have the authority, or the first node if none says so.
+// authorities lists the other nodes that report to have the authority, or the first node if none does.
 func (p *Peers) authorities() []identity.Node {
 	nodes := p.Others()
 	p.mu.Lock()
@@ -208,7 +208,7 @@ func (p *Peers) authorities() []identity.Node {
 	return slices.DeleteFunc(nodes, func(n identity.Node) bool { return n.Number != firstNumber })
 }
 
-// signs reports whether a node last said that it has the authority.
+// signs reports whether a node last reported that it has the authority.
 func (p *Peers) signs(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// HeardOverlay is how a node says, over a connection on which it has proved who it is, that it sends
-// containers' packets.
+// HeardOverlay is a node's statement how it sends containers' packets, over a connection on which the node
+// has proved its identity.
 type HeardOverlay struct {
 	Kind   string // see network.Overlay.Kind
 	Key    wireguard.Key
-	proven bool // that the key is that node's own, and not one of which it has heard
+	proven bool // that the key is that node's own, and not a key of which it has heard
 }
 
-// overlayOf reads it. A node that says nothing is of a release that sends in the clear.
+// overlayOf parses the statement. A node without a statement runs a release that sends in the clear.
 func overlayOf(said *api.Overlay) (HeardOverlay, error) {
 	if said == nil {
 		return HeardOverlay{Kind: network.OverlayVXLAN.Kind()}, nil
@@ -32,8 +32,8 @@ func overlayOf(said *api.Overlay) (HeardOverlay, error) {
 	return HeardOverlay{}, fmt.Errorf("overlay %.40q is not known here", said.Kind)
 }
 
-// hearOverlay takes what a node says of its overlay, and has the network follow before it returns: who has
-// this node's answer may send.
+// hearOverlay takes a node's statement about its overlay, and updates the network before it returns: a node
+// that has this node's answer may send.
 func (p *Peers) hearOverlay(from string, said *api.Overlay) error {
 	heard, err := overlayOf(said)
 	if err != nil {
@@ -49,8 +49,8 @@ func (p *Peers) hearOverlay(from string, said *api.Overlay) error {
 	return err
 }
 
-// provesKey tells whether a node has proved that a key is its own. A node of an earlier release proves
-// nothing, nor does one that does not know this node's key yet: see sayOverlay.
+// provesKey reports whether a node has proved that a key is its own. A node of an earlier release proves
+// nothing, nor does a node that does not know this node's key yet: see sayOverlay.
 func (p *Peers) provesKey(from string, key wireguard.Key, proof []byte) bool {
 	if key.IsZero() || len(proof) == 0 {
 		return false
@@ -59,8 +59,8 @@ func (p *Peers) provesKey(from string, key wireguard.Key, proof []byte) bool {
 	return err == nil && hmac.Equal(proof, want)
 }
 
-// takeOverlay notes what a node says, and tells whether that is new. Of two nodes that announce one key the
-// one that has proved it keeps it, or else the one that was first. The lock must be held.
+// takeOverlay notes a node's statement, and reports whether it is new. Of two nodes that announce the same
+// key, the one with a proof keeps it, or else the first. The lock must be held.
 func (p *Peers) takeOverlay(from string, heard HeardOverlay) (changed bool, err error) {
 	for name, other := range p.overlays {
 		if name == from || heard.Key.IsZero() || other.Key != heard.Key {
@@ -79,7 +79,7 @@ func (p *Peers) takeOverlay(from string, heard HeardOverlay) (changed bool, err 
 	return changed, nil
 }
 
-// RecallKeys notes the keys that an earlier process of this agent had from the nodes with these numbers.
+// RecallKeys notes keys that an earlier process of this agent learnt, by the nodes' numbers.
 func (p *Peers) RecallKeys(keys map[int]wireguard.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,20 +90,20 @@ func (p *Peers) RecallKeys(keys map[int]wireguard.Key) {
 	}
 }
 
-// sayOverlay is what this node says to another one, with the proof that its key is its own if that one's
-// key is known.
+// sayOverlay returns this node's statement for another node, with a proof that its key is its own if the
+// other's key is known.
 func (p *Peers) sayOverlay(to string) (*api.Overlay, error) {
 	said, err := p.sends.Own()
 	if err != nil || len(said.GetKey()) == 0 {
 		return said, err
 	}
 	if other := p.OverlayOf(to).Key; !other.IsZero() {
-		said.Proof, _ = p.sends.KeyProof(other, p.id.Node.Name, to) // none to what is no key of anybody's
+		said.Proof, _ = p.sends.KeyProof(other, p.id.Node.Name, to) // no proof for an invalid key
 	}
 	return said, nil
 }
 
-// OverlayOf is what a node has said of its own; the zero value if it has not been heard.
+// OverlayOf returns a node's statement about its overlay; the zero value if there is none yet.
 func (p *Peers) OverlayOf(name string) HeardOverlay {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// withKey gives a member a key of the overlay.
+// withKey gives a member a key for the overlay.
 func (m *member) withKey(t *testing.T) wireguard.Key {
 	t.Helper()
 	private, err := wireguard.NewKey()
@@ -29,7 +29,8 @@ func overlayWith(key wireguard.Key) *api.Overlay {
 	return &api.Overlay{Kind: network.OverlayWireGuard.Kind(), Key: key[:]}
 }
 
-// greets has a member say hello to another one, and tells what each of them makes of the other's overlay.
+// greets sends a hello from a member to another one, and returns how each of them judges the other's
+// overlay.
 func (m *member) greets(t *testing.T, other *member) (there, here error) {
 	t.Helper()
 	said, err := m.sayOverlay(other.entry.Name)
@@ -43,8 +44,8 @@ func (m *member) greets(t *testing.T, other *member) (there, here error) {
 	return there, m.hearOverlay(other.entry.Name, said)
 }
 
-// TestKeyOfAnother: a node that announces the key of another one keeps that one's packets out for no longer
-// than until it has proved that the key is its own.
+// TestKeyOfAnother: a node that announces another node's key blocks that node's packets only until the
+// other has proved that the key is its own.
 func TestKeyOfAnother(t *testing.T) {
 	all := newMembers(t, "a", "victim", "hostile")
 	a, victim, hostile := all[0], all[1], all[2]
@@ -52,9 +53,9 @@ func TestKeyOfAnother(t *testing.T) {
 	hostile.withKey(t)
 	key := victim.withKey(t)
 	if err := a.hearOverlay("hostile", overlayWith(key)); err != nil {
-		t.Fatal(err) // nobody else has it yet
+		t.Fatal(err) // no other node has it yet
 	}
-	// The victim learns the key of a with the answer to its first greeting, which is without proof.
+	// The victim learns the key of a with the answer to its first greeting, which has no proof.
 	if there, here := victim.greets(t, a); !errors.Is(there, api.ErrInvalid) || here != nil {
 		t.Errorf("a says %v, the victim %v", there, here)
 	}
@@ -83,8 +84,8 @@ func TestKeyOfAnother(t *testing.T) {
 	}
 }
 
-// TestKeysOfAnEarlierProcess: who had a key keeps it when the agent is started anew, also against who is
-// heard first, and also if it is of a release that proves nothing.
+// TestKeysOfAnEarlierProcess: a node keeps its key when the agent restarts, even against a node that is
+// heard first, and even if it runs a release that proves nothing.
 func TestKeysOfAnEarlierProcess(t *testing.T) {
 	all := newMembers(t, "a", "victim", "hostile")
 	a, victim := all[0], all[1]

@@ -25,68 +25,68 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// HelloEvery is how often a node says hello to each of the others.
+// HelloEvery is the interval of a node's hellos to each other node.
 const HelloEvery = 3 * time.Second
 
 const (
-	// times the time for which the other node may be silent: a hello makes the connection, too
+	// times the time for which the other node may be silent, because a hello also opens the connection
 	helloLonger  = 4
 	maxLocations = 1 << 16 // all addresses of a pool
 )
 
-// Peers is what this node knows of the others. It says hello to each of them now and then; what they answer
-// keeps the list of nodes and the places of travelling containers the same everywhere.
+// Peers is this node's knowledge of the others. It says hello to each of them at intervals; the answers
+// keep the list of nodes and the locations of travelling containers the same everywhere.
 type Peers struct {
 	id    *identity.Identity
 	state string // directory of nodes.json
 	// listLost: nodes.json was missing when the agent started, although init and join always write it.
 	listLost bool
 	version  string
-	timeout  time.Duration // how long a node that is greeted may be silent
+	timeout  time.Duration // how long a greeted node may be silent
 	refused  []string      // the modes that this node's policy refuses
 	log      *slog.Logger
 
 	containers Containers
 	sends      Overlay
 	events     Events
-	// unkept is why the list of removed nodes could not be kept, as it was logged last; for run only.
+	// unkept is why the list of removed nodes could not be kept, as last logged; for run only.
 	unkept string
 
 	mu    sync.Mutex
 	nodes []identity.Node
 	known map[string]*peer
-	hosts *hosts     // by which nodes are known
-	told  *knowledge // as it was put into words last; nil: not yet
+	hosts *hosts     // host names by which nodes are known
+	told  *knowledge // as last encoded; nil: not yet
 	// guests are the lists of guests that nodes hold of each other.
 	guests     *guestLists
 	claimsTold *claimLists
-	// overlays is what nodes have said of theirs.
+	// overlays are the nodes' statements about their overlays.
 	overlays map[string]HeardOverlay
 }
 
-// peer is one other node as it was last seen.
+// peer is another node as it was last seen.
 type peer struct {
-	client    *grpc.ClientConn // nil: was given up, the next call makes another
-	heard     *atomic.Int64    // bytes that have come from it by client
-	sessions  int              // that use it
+	client    *grpc.ClientConn // nil: disconnected, the next call makes another
+	heard     *atomic.Int64    // bytes received through client
+	sessions  int              // that use client
 	address   string
 	reachable bool
 	failure   string
-	knows     []byte           // digest of what it knows of the cluster, as it said last
-	authority bool             // it says that it can sign
-	rollsOver bool             // it says that it can follow a rollover of the authority
+	knows     []byte           // digest of its knowledge of the cluster, as last reported
+	authority bool             // it reports that it can sign
+	rollsOver bool             // it reports that it can follow a rollover of the authority
 	refused   []migration.Mode // by its policy
 	version   string
 	protocol  compat.Range
-	contact   time.Time // when it was last heard of; zero: not since this agent was started
+	contact   time.Time // last contact; zero: none since this agent started
 	rtt       time.Duration
-	// bits per second; 0: not measured. The best that transfers have shown; what probes have, where
-	// there were none
+	// bits per second; 0: not measured. The best transfer, or the median of probes if there were no
+	// transfers.
 	bandwidth float64
 	transfers []float64
 	probes    []float64
-	// Of the link: when the bandwidth was measured or tried to, how much round trips differ, the bandwidth
-	// from there as that node has measured it, and what was sent of late and had to be sent again.
+	// Of the link: when its bandwidth was measured or an attempt was made, how much round trips differ, the
+	// bandwidth from there as that node has measured it, and the recent share of retransmitted bytes.
 	seen, probed time.Time
 	jitter       time.Duration
 	last         time.Duration // round trip
@@ -97,7 +97,7 @@ type peer struct {
 // unknownNode stands for the nodes that a missing nodes.json may have named. It cannot be reached.
 const unknownNode = "(unknown: nodes.json was missing)"
 
-// AllOthers are the other nodes of the cluster, with unknownNode among them if their list was lost.
+// AllOthers returns the other nodes of the cluster, with unknownNode among them if their list was lost.
 func (p *Peers) AllOthers() []identity.Node {
 	nodes := p.Others()
 	if p.listLost {
@@ -106,48 +106,48 @@ func (p *Peers) AllOthers() []identity.Node {
 	return nodes
 }
 
-// Config is of which node, with which state directory.
+// Config describes the node and its state directory.
 type Config struct {
 	ID      *identity.Identity
 	State   string
 	Version string
-	Timeout time.Duration // how long a node that is greeted may be silent
+	Timeout time.Duration // how long a greeted node may be silent
 	Refused []string      // the modes that this node's policy refuses
 	Log     *slog.Logger
 }
 
-// Containers are those of this node, as other nodes hear of them, and what is made of what they say.
+// Containers provides this node's containers for greetings, and takes the containers of other nodes.
 type Containers interface {
-	// Guests are the containers that live on this node and are not at home here.
+	// Guests returns the containers that live on this node and are not at home here.
 	Guests() []*api.Location
-	// HearGuests is called with what a node says about containers that live there.
+	// HearGuests takes a node's list of containers that live there.
 	HearGuests(node string, guests []*api.Location)
-	// Claims are the containers that run here, if they are known.
+	// Claims returns the containers that run here, if they are known.
 	Claims() (claims []uint64, known bool)
-	// HearClaims is called with those of another node.
+	// HearClaims takes the claims of another node.
 	HearClaims(node string, claims []uint64)
 }
 
-// Overlay is how this node sends packets of containers.
+// Overlay describes how this node sends containers' packets.
 type Overlay interface {
 	Own() (*api.Overlay, error)
-	// KeyProof is wireguard.Key.Proof by the key of this node.
+	// KeyProof is wireguard.Key.Proof with this node's key.
 	KeyProof(other wireguard.Key, from, to string) ([]byte, error)
 }
 
-// Events are what this node does when it hears of something. They are called without locks.
+// Events are this node's reactions to news. They are called without locks.
 type Events interface {
-	// Changed is called when the list of nodes, or what is known of their overlays, has changed.
+	// Changed is called when the list of nodes, or the knowledge of their overlays, has changed.
 	Changed()
 	// Removed is called with a node that has been removed from the cluster.
 	Removed(node identity.Revocation)
-	// Lost is called with a node that did not come along in a rollover of the authority.
+	// Lost is called with a node that was lost in a rollover of the authority.
 	Lost(node string)
 	// Back is called when a node that could not be reached answers again.
 	Back(node string)
 }
 
-// New reads which nodes there are. Nobody is greeted before Attach.
+// New reads the list of nodes. It greets none before Attach.
 func New(config Config) (*Peers, error) {
 	id, state := config.ID, config.State
 	nodes, err := identity.LoadNodes(state)
@@ -166,19 +166,19 @@ func New(config Config) (*Peers, error) {
 	}, nil
 }
 
-// Attach says what greetings carry, and who hears of what they bring.
+// Attach sets the contents of greetings, and the receiver of news.
 func (p *Peers) Attach(containers Containers, sends Overlay, events Events) {
 	p.containers, p.sends, p.events = containers, sends, events
 }
 
-// List returns the nodes that this one knows, itself included.
+// List returns the nodes that this node knows, itself included.
 func (p *Peers) List() []identity.Node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.nodes)
 }
 
-// Others returns the nodes that this one knows, without itself.
+// Others returns the nodes that this node knows, without itself.
 func (p *Peers) Others() []identity.Node {
 	return slices.DeleteFunc(p.List(), func(n identity.Node) bool { return n.Name == p.id.Node.Name })
 }
@@ -207,7 +207,7 @@ func (p *Peers) ByNumber(number int) (string, bool) {
 	return "", false
 }
 
-// Client returns the connection for control to a node; it is kept, so that it is warm when it is needed.
+// Client returns the control connection to a node, which is kept open so that it is ready when needed.
 func (p *Peers) Client(node identity.Node) (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,7 +234,7 @@ func (p *Peers) Asking(ctx context.Context, node identity.Node) (
 	return known.client, ctx, cancel, nil
 }
 
-// connected is the peer with its client. The caller has locked mu.
+// connected returns the peer with its client. The caller has locked mu.
 func (p *Peers) connected(node identity.Node) (*peer, error) {
 	known := p.known[node.Name]
 	if known != nil && known.client != nil && known.address == node.Address {
@@ -255,7 +255,7 @@ func (p *Peers) connected(node identity.Node) (*peer, error) {
 	return known, nil
 }
 
-// SessionClient is Client for a session, whose end is told by done.
+// SessionClient is Client for a session, whose end the caller reports with done.
 func (p *Peers) SessionClient(
 	node identity.Node,
 ) (client *grpc.ClientConn, done func(silent bool), err error) {
@@ -282,8 +282,7 @@ func (p *Peers) sessionEnded(known *peer, client *grpc.ClientConn, silent bool) 
 	}
 }
 
-// disconnect gives a connection up that does not seem to work any more: a new one may work long before TCP
-// notices.
+// disconnect closes a connection that seems broken: a new one may work long before TCP notices.
 func (p *peer) disconnect() {
 	if p.client != nil && p.sessions == 0 {
 		p.client.Close()
@@ -291,7 +290,7 @@ func (p *peer) disconnect() {
 	}
 }
 
-// Learn merges what another node knows. What it says has been verified: see believable.
+// Learn merges another node's knowledge, which has been verified: see believable.
 func (p *Peers) Learn(heard []identity.Node) {
 	p.mu.Lock()
 	merged, changed := identity.Merge(p.current(heard), heard)
@@ -304,8 +303,8 @@ func (p *Peers) Learn(heard []identity.Node) {
 	}
 }
 
-// current is what this node knows, without entries that were signed with a clock that was ahead where there
-// are others now. They would be the newest until that time. The caller has locked mu.
+// current returns the known nodes without entries whose signing clock was ahead, where heard has other
+// entries. They would be the newest until that time. The caller has locked mu.
 func (p *Peers) current(heard []identity.Node) []identity.Node {
 	return slices.DeleteFunc(slices.Clone(p.nodes), func(known identity.Node) bool {
 		same := func(n identity.Node) bool { return n.Number == known.Number && n != known }
@@ -313,15 +312,14 @@ func (p *Peers) current(heard []identity.Node) []identity.Node {
 	})
 }
 
-// keep saves the list of nodes, and tells of it. A list that cannot be saved is heard again from the peers
-// after a restart.
+// keep saves the list of nodes, and reports the change. A list that cannot be saved comes back from the
+// peers after a restart.
 func (p *Peers) keep(nodes []identity.Node) {
 	_ = identity.SaveNodes(p.state, nodes)
 	p.events.Changed()
 }
 
-// Run says hello to every other node until ctx ends. A node that takes long to answer keeps nobody else
-// from being greeted.
+// Run says hello to every other node until ctx ends. A slow node does not delay greetings of others.
 func (p *Peers) Run(ctx context.Context) {
 	ticker := time.NewTicker(min(HelloEvery, p.timeout))
 	defer ticker.Stop()
@@ -334,7 +332,7 @@ func (p *Peers) Run(ctx context.Context) {
 			if _, is := underWay.LoadOrStore(node.Name, true); is {
 				continue
 			}
-			all.Go(func() { // hello keeps what went wrong for `godwit nodes`.
+			all.Go(func() { // Hello keeps the error for `godwit nodes`.
 				defer underWay.Delete(node.Name)
 				guard.LogPanic(p.log, guard.Do(func() error { return p.Hello(ctx, node) }))
 			})
@@ -347,7 +345,7 @@ func (p *Peers) Run(ctx context.Context) {
 	}
 }
 
-// Hello exchanges knowledge with one node and notes how far it is.
+// Hello exchanges knowledge with one node and measures its round trip.
 func (p *Peers) Hello(ctx context.Context, node identity.Node) error {
 	client, ctx, cancel, err := p.Asking(ctx, node)
 	if err != nil {
@@ -397,8 +395,8 @@ func (p *Peers) helloRequest(to string) (*api.HelloRequest, error) {
 	}, nil
 }
 
-// sayClaims is what to send of the containers that run here. Of claims that are not known nothing is
-// concluded.
+// sayClaims returns what to send of the containers that run here. No conclusion is drawn from unknown
+// claims.
 func (p *Peers) sayClaims(to string) (send []uint64, digest, held []byte) {
 	claims, known := p.containers.Claims()
 	send, digest, held = p.claimsTold.say(to, claims)
@@ -408,15 +406,15 @@ func (p *Peers) sayClaims(to string) (send []uint64, digest, held []byte) {
 	return send, digest, held
 }
 
-// Answer is the other half of hello.
+// Answer is the receiving half of a hello.
 func (p *Peers) Answer(from string, request *api.HelloRequest) (*api.HelloReply, error) {
 	p.noteMember(from, request)
 	p.noteRefused(from, request.Refuses)
 	if err := p.hear(from, request); err != nil {
 		return nil, err
 	}
-	// A wrong overlay keeps packets from the node, and is told when this node greets it. The greeting carries
-	// more than that: removals of nodes, and where containers are.
+	// A wrong overlay keeps packets from the node, and is reported when this node greets it. The greeting
+	// carries more than that: removals of nodes, and where containers are.
 	_ = p.hearOverlay(from, request.Overlay)
 	p.noteBack(from, request.BandwidthBitsPerSecond)
 	p.noteContact(from)
@@ -435,7 +433,7 @@ func (p *Peers) Answer(from string, request *api.HelloRequest) (*api.HelloReply,
 	}, nil
 }
 
-// greeting is what both halves of a hello have.
+// greeting is the common part of both halves of a hello.
 type greeting interface {
 	GetNodesJson() []byte
 	GetRevokedJson() []byte
@@ -451,8 +449,8 @@ type greeting interface {
 	GetClaimsHeld() []byte
 }
 
-// hearCluster takes what a node tells of the cluster. The rollover comes first: the authority that takes over
-// has signed the rest.
+// hearCluster merges a node's knowledge of the cluster. The rollover comes first: the authority that takes
+// over has signed the rest.
 func (p *Peers) hearCluster(heard greeting) error {
 	retired, err := p.hearSuccession(heard.GetSuccessionJson())
 	if err != nil {
@@ -521,13 +519,13 @@ func (p *peer) note(version heardVersion, rtt time.Duration, err error) {
 	if p.rtt == 0 || rtt < p.rtt {
 		p.rtt = rtt
 	} else {
-		p.rtt += (rtt - p.rtt) / 8 // follow a way that has become longer, not a busy moment
+		p.rtt += (rtt - p.rtt) / 8 // follow a longer path, not a busy moment
 	}
 	p.noteJitter(rtt)
 }
 
-// NoteLink keeps what a data connection measured. Its round trip is that of the link; a hello's has the work
-// of two agents in it.
+// NoteLink keeps a data connection's measurements. Its round trip is the link's; the round trip of a hello
+// includes the work of two agents.
 func (p *Peers) NoteLink(name string, link stream.Link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -543,7 +541,7 @@ func (p *Peers) NoteLink(name string, link stream.Link) {
 	}
 }
 
-// Link is what is known of the way to a node.
+// Link returns the known round trip and bandwidth of the path to a node.
 func (p *Peers) Link(name string) (rtt time.Duration, bandwidth float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -554,7 +552,7 @@ func (p *Peers) Link(name string) (rtt time.Duration, bandwidth float64) {
 	return known.rtt, known.bandwidth
 }
 
-// Reaches tells whether a node answered when it was last asked.
+// Reaches reports whether a node answered when it was last asked.
 func (p *Peers) Reaches(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -562,7 +560,7 @@ func (p *Peers) Reaches(name string) bool {
 	return known != nil && known.reachable
 }
 
-// noteContact keeps when a node has called.
+// noteContact notes when a node has called.
 func (p *Peers) noteContact(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -571,7 +569,7 @@ func (p *Peers) noteContact(name string) {
 	}
 }
 
-// Contact is when a node was last heard of; zero: not since this agent was started.
+// Contact returns when a node was last heard of; zero: not since this agent started.
 func (p *Peers) Contact(name string) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -581,7 +579,7 @@ func (p *Peers) Contact(name string) time.Time {
 	return time.Time{}
 }
 
-// Describe tells of all nodes, as they were last seen.
+// Describe describes all nodes as they were last seen.
 func (p *Peers) Describe() []*api.Node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -605,7 +603,7 @@ func (p *Peers) Describe() []*api.Node {
 	return nodes
 }
 
-// Close ends the connections for control.
+// Close closes the control connections.
 func (p *Peers) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

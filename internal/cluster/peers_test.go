@@ -12,19 +12,19 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// says has a member hear a list of nodes, and tells whether it knows an entry then.
+// says passes a list of nodes to a member, and returns whether the member knows an entry then.
 func (m *member) says(t *testing.T, from string, entry identity.Node) bool {
 	t.Helper()
 	document, err := json.Marshal([]identity.Node{entry})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = m.hear(from, &api.HelloRequest{NodesJson: document}) // what is not valid it refuses as a whole
+	_ = m.hear(from, &api.HelloRequest{NodesJson: document}) // the member refuses an invalid list as a whole
 	return slices.Contains(m.List(), entry)
 }
 
-// TestWhoMayChangeNodes: a node that has gone wrong must not send the containers of others to where it likes.
-// What counts is who has signed an entry, not who says it.
+// TestWhoMayChangeNodes: a faulty node must not redirect other nodes' containers. An entry's signer counts,
+// not its sender.
 func TestWhoMayChangeNodes(t *testing.T) {
 	all := newMembers(t, "a", "b", "c", "d")
 	stranger := newMembers(t, "a", "x", "y", "z", "e")[4]
@@ -59,7 +59,8 @@ func TestWhoMayChangeNodes(t *testing.T) {
 	}
 }
 
-// TestARemovedNodeIsForgotten: by all that hear of it, and no old list brings it back.
+// TestARemovedNodeIsForgotten: all nodes that hear of the removal forget the node, and no old list brings
+// it back.
 func TestARemovedNodeIsForgotten(t *testing.T) {
 	all := newMembers(t, "a", "b", "c")
 	a, b, c := all[0], all[1], all[2]
@@ -135,8 +136,8 @@ func TestHelloSaysWhatIsNewOnly(t *testing.T) {
 	}
 }
 
-// TestAnUnreadableListLosesNoNode: while this node does not know which nodes were removed it trusts none, but
-// keeps its list of them, and reaches them again once the list is repaired.
+// TestAnUnreadableListLosesNoNode: while this node does not know which nodes were removed, it trusts none,
+// but keeps its list of them, and reaches them again once the list is repaired.
 func TestAnUnreadableListLosesNoNode(t *testing.T) {
 	all := newMembers(t, "a", "b", "c")
 	c := all[2]

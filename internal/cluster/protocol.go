@@ -7,7 +7,7 @@ import (
 	"github.com/godwit/godwit/internal/compat"
 )
 
-// heardVersion is what a node says that it runs.
+// heardVersion is the version that a node reports.
 type heardVersion struct {
 	program  string
 	protocol compat.Range
@@ -18,13 +18,14 @@ func ourProtocol() *api.ProtocolRange {
 	return &api.ProtocolRange{Oldest: uint32(ours.Oldest), Newest: uint32(ours.Newest)}
 }
 
-// speaks is what a node says that it speaks; the zero value if it says nothing.
+// speaks returns the protocol range that a node reports; the zero value if it reports none.
 func speaks(said *api.ProtocolRange) compat.Range {
 	return compat.Range{Oldest: int(said.GetOldest()), Newest: int(said.GetNewest())}
 }
 
-// Protocol is the version of the migration protocol that this node speaks with another one. A node that
-// has not been heard yet is offered the newest, and refuses it by name if it does not speak it.
+// Protocol returns the version of the migration protocol that this node speaks with another one. A node
+// that has not been heard yet is offered the newest version, and refuses it by name if it does not speak
+// it.
 func (p *Peers) Protocol(name string) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

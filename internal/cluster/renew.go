@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// A renewal that failed is tried again ever later, up to renewEvery: there are two weeks left when it begins.
-// During a rollover of the authority there may be seconds, and it is tried every rolloverEvery.
+// A failed renewal is retried at growing intervals, up to renewEvery: two weeks are left when it begins.
+// During a rollover of the authority only seconds may be left, and the interval is rolloverEvery.
 const (
 	renewEvery    = 2 * time.Hour
 	rolloverEvery = 10 * time.Second
@@ -22,7 +22,7 @@ const firstNumber = 1
 
 var errNoAuthority = errors.New("no node is known that has the certificate authority")
 
-// RenewCertificate keeps this node's certificate valid until ctx ends, and goes on with a rollover of the
+// RenewCertificate keeps this node's certificate valid until ctx ends, and advances a rollover of the
 // authority.
 func (m *Members) RenewCertificate(ctx context.Context) {
 	ticker := time.NewTicker(HelloEvery)
@@ -44,7 +44,7 @@ func (m *Members) RenewCertificate(ctx context.Context) {
 	}
 }
 
-// tryRenewal renews the certificate, and returns how long to wait before it is tried again.
+// tryRenewal renews the certificate, and returns how long to wait before the next attempt.
 func (m *Members) tryRenewal(ctx context.Context, pause time.Duration) time.Duration {
 	if err := m.renewNow(ctx); err != nil {
 		pause = min(2*pause, renewEvery)

@@ -47,7 +47,7 @@ func (m *Members) RollOver(ctx context.Context, request *api.RolloverRequest) (*
 	return reply, nil
 }
 
-// endRollover ends a rollover because a user says so.
+// endRollover ends a rollover on a user's request.
 func (m *Members) endRollover(ctx context.Context, cut bool) (*api.RolloverReply, error) {
 	_, silent := m.greetAll(ctx) // another node may know of a rollover that supersedes this one
 	if err := m.finishRollover(cut); err != nil {
@@ -73,8 +73,8 @@ func rolloverTime(request *api.RolloverRequest) (time.Duration, error) {
 	return time.Duration(request.WithinSeconds * float64(time.Second)), nil
 }
 
-// otherSigners are the other nodes that say that they have the authority. Their word is no reason to give
-// them the new key: any member could say so.
+// otherSigners returns the other nodes that report to have the authority. Their claim is no reason to give
+// them the new key: any member could make it.
 func (m *Members) otherSigners() []string {
 	var names []string
 	for _, node := range m.peers.Others() {
@@ -115,7 +115,7 @@ func (m *Members) finishRollover(cut bool) error {
 	return nil
 }
 
-// RolloverStatus is how far a rollover is.
+// RolloverStatus returns the progress of a rollover.
 func (m *Members) RolloverStatus() *api.RolloverReply {
 	s := m.peers.id.RolloverStatus()
 	reply := &api.RolloverReply{
@@ -167,9 +167,9 @@ func (p *Peers) hearSuccession(document []byte) (retired bool, err error) {
 	return p.id.Follow(heard)
 }
 
-// retire applies the end of the old authority. Nodes that have not renewed their certificates are no members
-// until they join again. Other connections that began under the old authority stay, so that migrations go on,
-// unless its key may have been stolen.
+// retire applies the end of the old authority. Nodes that have not renewed their certificates lose their
+// membership until they join again. Other connections that began under the old authority stay, so that
+// migrations go on, unless its key may have been stolen.
 func (p *Peers) retire() {
 	succession, _ := p.id.Succession()
 	cut := succession.Retirement != nil && succession.Retirement.Cut

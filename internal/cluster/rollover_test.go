@@ -19,7 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// greet has one member greet another, and both hear what is said.
+// greet sends a hello from one member to another, and both take the other's news.
 func greet(t *testing.T, from, to *member) {
 	t.Helper()
 	name, other := from.id.Node.Name, to.id.Node.Name
@@ -37,12 +37,12 @@ func greet(t *testing.T, from, to *member) {
 	}
 }
 
-// answering is a member as another one reaches it.
+// answering is the server of a member, as another member reaches it.
 type answering struct {
 	api.UnimplementedPeerServer
 	from string
 	at   *member
-	// lies has it say that it has the authority, until it hears of a rollover.
+	// lies makes it claim the authority, until it hears of a rollover.
 	lies bool
 	took bool // the authority's key, or tried to
 }
@@ -61,7 +61,7 @@ func (s *answering) TakeAuthority(_ context.Context,
 	return &api.TakeAuthorityReply{}, s.at.id.TakeAuthority(request.HandoverJson)
 }
 
-// link has one member reach another, until it is cut.
+// link connects one member to another, until it is cut.
 func link(t *testing.T, from, to *member) (server *answering, cut func()) {
 	t.Helper()
 	server = &answering{from: from.id.Node.Name, at: to}
@@ -92,7 +92,7 @@ func membersOf(m *member) *Members {
 	return NewMembers(m.Peers, func() []migration.Spec { return nil })
 }
 
-// renewsAt has a member renew its certificate at another one, over a connection as agents make it.
+// renewsAt renews a member's certificate at another member, over a connection as agents make it.
 func renewsAt(t *testing.T, m, at *member) {
 	t.Helper()
 	if m == at {
@@ -124,7 +124,7 @@ func renewsAt(t *testing.T, m, at *member) {
 	}
 }
 
-// connects tells whether a member gets a data connection to another one.
+// connects reports whether a member gets a data connection to another one.
 func connects(t *testing.T, from, to *member) bool {
 	t.Helper()
 	listener, err := wire.Listen(t.Context(), "127.0.0.1:0", wire.ListenOptions{Identity: to.id})
@@ -147,7 +147,7 @@ func connects(t *testing.T, from, to *member) bool {
 		return false
 	}
 	defer conn.Close()
-	_, _ = conn.Read(make([]byte, 1)) // until it is accepted and closed, or refused
+	_, _ = conn.Read(make([]byte, 1)) // until the other side accepts and closes, or refuses
 	select {
 	case <-accepted:
 		return true
@@ -156,8 +156,8 @@ func connects(t *testing.T, from, to *member) bool {
 	}
 }
 
-// TestRolloverByGreetings: news of a rollover travel with greetings, also of nodes that are told by others,
-// and the node that began it ends it when all have renewed their certificates, or their time is over.
+// TestRolloverByGreetings: news of a rollover travel with greetings, also about nodes that others report.
+// The node that began the rollover ends it when all have renewed their certificates, or their time is over.
 func TestRolloverByGreetings(t *testing.T) {
 	all := newMembers(t, "a", "b", "c", "d")
 	a, b, c, d := all[0], all[1], all[2], all[3]
@@ -221,7 +221,7 @@ func TestRolloverByGreetings(t *testing.T) {
 	}
 }
 
-// TestRolloverNeedsNodesThatCanFollow: a node of the previous release would be out at once.
+// TestRolloverNeedsNodesThatCanFollow: a node of the previous release would lose its membership at once.
 func TestRolloverNeedsNodesThatCanFollow(t *testing.T) {
 	a := newMembers(t, "a", "b")[0]
 	a.known["b"] = &peer{}
@@ -245,8 +245,8 @@ func TestRolloverNeedsNodesThatCanFollow(t *testing.T) {
 	}
 }
 
-// TestRolloverGivesNobodyTheKey: a member that says that it has the authority is listed, and does not get the
-// new key.
+// TestRolloverGivesNobodyTheKey: a member that claims the authority is listed, and does not get the new
+// key.
 func TestRolloverGivesNobodyTheKey(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		all := newMembers(t, "a", "b", "c")
@@ -267,8 +267,8 @@ func TestRolloverGivesNobodyTheKey(t *testing.T) {
 	}
 }
 
-// TestRolloverEndsAmongOthersOnly: the node that began a rollover and was off does not end it before it has
-// heard whether another one supersedes it.
+// TestRolloverEndsAmongOthersOnly: a node that began a rollover and was off does not end it before it has
+// learnt whether another rollover supersedes it.
 func TestRolloverEndsAmongOthersOnly(t *testing.T) {
 	all := newMembers(t, "a", "b", "c")
 	a, b, c := all[0], all[1], all[2]

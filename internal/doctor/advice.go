@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// adviceCRIU is how to get a CRIU that works, whatever is wrong with the one that is there.
+// adviceCRIU says how to get a working CRIU, whatever is wrong with the current one.
 var adviceCRIU = Advice{
 	Debian: "run godwit setup criu (it installs a newer CRIU beside the system's); " +
 		"on Ubuntu: add-apt-repository ppa:criu/ppa && apt-get install criu",
@@ -12,7 +12,7 @@ var adviceCRIU = Advice{
 		" or name it in GODWIT_CRIU",
 }
 
-// adviceRunc is how to get a runc.
+// adviceRunc says how to get a runc.
 var adviceRunc = Advice{
 	Debian: "run godwit setup criu (it installs a newer runc beside the system's); on Ubuntu: apt-get " +
 		"install runc",
@@ -20,10 +20,10 @@ var adviceRunc = Advice{
 		" or name it in GODWIT_RUNC",
 }
 
-// adviceStatic is for those who build Godwit in a way of their own.
+// adviceStatic is for people who build Godwit in their own way.
 var adviceStatic = Advice{General: "build Godwit with make build, or with CGO_ENABLED=0"}
 
-// symptoms maps what CRIU, runc or the kernel say to what helps. The first that fits counts.
+// symptoms maps messages of CRIU, runc or the kernel to advice. The first match counts.
 var symptoms = []struct {
 	said   string
 	advice Advice
@@ -42,7 +42,7 @@ var symptoms = []struct {
 	{"Can't up the lo", Advice{General: "set up the loopback interface: ip link set lo up"}},
 }
 
-// failedTrial describes a trial that did not pass, with what CRIU had logged, and what may help.
+// failedTrial describes a failed trial, with CRIU's log, and advice.
 func failedTrial(err error, criuSaid string) Trial {
 	result := Trial{Result: Failed, Steps: []Step{}, Error: err.Error()}
 	if criuSaid != "" {

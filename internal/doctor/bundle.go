@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// programInContainer is the path of the trial's program in its container, whose root file system
-// has nothing else.
+// programInContainer is the path of the trial's program in its container, whose root file system has
+// nothing else.
 const programInContainer = "/trial"
 
 var errDynamic = errors.New("program is not statically linked")
@@ -42,10 +42,10 @@ func writeBundle(directory string, program []string, spec *specs.Spec) error {
 	return nil
 }
 
-// trialSpec is the least that is still like a container that people run.
+// trialSpec returns the smallest specification that still resembles a real container.
 func trialSpec(args []string, name, netns, criuConfig string) *specs.Spec {
 	return &specs.Spec{
-		Version: "1.0.2", // runc 1.1 knows no later one
+		Version: "1.0.2", // the latest that runc 1.1 knows
 		Process: &specs.Process{
 			Args:            append([]string{programInContainer}, args...),
 			Env:             []string{"PATH=/"},
@@ -70,7 +70,7 @@ func trialSpec(args []string, name, netns, criuConfig string) *specs.Spec {
 	}
 }
 
-// checkStatic refuses a program that needs a loader: there is none in the container.
+// checkStatic refuses a program that needs a loader: the container has none.
 func checkStatic(program string) error {
 	file, err := elf.Open(program)
 	if err != nil {

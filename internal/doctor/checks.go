@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// check is one requirement and how to find out whether it is there.
+// check is one requirement and the way to check it.
 type check struct {
 	name   string
 	level  Level
@@ -18,7 +18,7 @@ type check struct {
 	look   func(context.Context, machine) finding
 }
 
-// finding is what a check found out.
+// finding is the result of a check.
 type finding struct {
 	status  Status
 	version string
@@ -29,7 +29,7 @@ func found(version, detail string) finding { return finding{Found, version, deta
 func missing(detail string) finding        { return finding{Missing, "", detail} }
 func unknown(err error) finding            { return finding{Unknown, "", err.Error()} }
 
-// requirement is the check's line in the report.
+// requirement returns the check's line in the report.
 func (c check) requirement(ctx context.Context, m machine) Requirement {
 	f := c.look(ctx, m)
 	return Requirement{
@@ -38,7 +38,7 @@ func (c check) requirement(ctx context.Context, m machine) Requirement {
 	}
 }
 
-// allChecks are all requirements in the order in which a person wants to read them.
+// allChecks returns all requirements in reading order.
 func allChecks() []check {
 	checks := privilegeChecks()
 	checks = append(checks, programChecks()...)
@@ -48,8 +48,7 @@ func allChecks() []check {
 	return append(checks, resourceChecks()...)
 }
 
-// neededCapabilities are those without which CRIU, namespaces or mounts do not work, by their number in
-// linux/capability.h.
+// neededCapabilities are those that CRIU, namespaces or mounts need, by their number in linux/capability.h.
 var neededCapabilities = []struct {
 	bit  uint
 	name string
@@ -130,8 +129,8 @@ func programChecks() []check {
 	}
 }
 
-// program looks for a program and asks for its version, which stands after a prefix in the first
-// line that has it.
+// program looks for a program and asks for its version, which follows a prefix in the first line that has
+// it.
 func program(ctx context.Context, m machine, name, variable, prefix string) finding {
 	path, err := m.findTool(name, variable)
 	if err != nil {
@@ -139,7 +138,7 @@ func program(ctx context.Context, m machine, name, variable, prefix string) find
 	}
 	output, err := m.output(ctx, path, "--version")
 	if errors.Is(err, context.DeadlineExceeded) {
-		return unknown(err) // it is there, and slow
+		return unknown(err) // it exists, and is slow
 	}
 	if err != nil {
 		return finding{Missing, "", fmt.Sprintf("%s does not run: %v", path, err)}
@@ -152,7 +151,7 @@ func program(ctx context.Context, m machine, name, variable, prefix string) find
 	return finding{Missing, "", fmt.Sprintf("%s does not report its version as %s does", path, name)}
 }
 
-// feature is what doctor uses of a kernel.Feature.
+// feature is the part of a kernel.Feature that doctor uses.
 type feature interface{ Probe() error }
 
 // kernelChecks makes a check of each feature that the package kernel can probe.

@@ -22,7 +22,7 @@ import (
 
 const allCapabilities = 1<<41 - 1
 
-// goodMachine has all that is needed.
+// goodMachine has everything that is needed.
 func goodMachine() machine {
 	return machine{
 		user:         func() int { return 0 },
@@ -352,7 +352,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// expectSameInText checks that what is in the JSON is in the text for a person too.
+// expectSameInText checks that the text for people contains everything in the JSON.
 func expectSameInText(t *testing.T, report Report) {
 	t.Helper()
 	var text bytes.Buffer

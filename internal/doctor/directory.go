@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workplace is the directory of one trial, in the node's state directory because /run and /tmp are
-// often mounted so that nothing in them can be executed. There is one at a time for each state
-// directory: what is found there was left by a trial that was killed.
+// workplace is the directory of one trial. It is in the node's state directory because /run and /tmp are
+// often mounted so that nothing in them can be executed. Each state directory has at most one at a time:
+// existing files were left by a trial that was killed.
 type workplace struct {
 	directory string
 	container string // name of the container and of its cgroup
@@ -38,15 +38,15 @@ func openWorkplace(ctx context.Context, state string) (*workplace, error) {
 		nil
 }
 
-// containerOf is the name of the container of trials in a state directory. It is the same each
-// time, so that what was left can be found, and differs between the nodes that share a machine.
+// containerOf returns the name of the container of trials in a state directory. It is the same each time,
+// so that leftovers can be found, and differs between the nodes that share a machine.
 func containerOf(state string) string {
 	hash := fnv.New32a()
 	hash.Write([]byte(state))
 	return fmt.Sprintf("godwit-doctor-%08x", hash.Sum32())
 }
 
-// lock waits for the lock; it is given back when the file is closed or this process ends.
+// lock waits for the lock, which is released when the file is closed or this process ends.
 func lock(ctx context.Context, file *os.File) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -74,7 +74,7 @@ func (w *workplace) make() error {
 	return nil
 }
 
-// close removes the directory and lets the next trial go.
+// close removes the directory and lets the next trial start.
 func (w *workplace) close() error {
 	return errors.Join(os.RemoveAll(w.directory), w.lock.Close())
 }

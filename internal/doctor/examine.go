@@ -9,18 +9,18 @@ import (
 
 // Options of an examination.
 type Options struct {
-	// Program is what the trial's container runs: the path of a static binary and the arguments
-	// with which it calls ServeTrial.
+	// Program runs in the trial's container: the path of a static binary and the arguments with which it
+	// calls ServeTrial.
 	Program []string
 	// State is the node's state directory.
 	State string
-	// More looks at what others know of this machine; false: there is nothing to say.
+	// More are checks that ask other programs about this machine; false: there is nothing to report.
 	More []func(context.Context) (Requirement, bool)
 	// TrialOnly leaves out the list of requirements.
 	TrialOnly bool
 }
 
-// Examine looks at this machine's requirements and makes the trial.
+// Examine checks this machine's requirements and runs the trial.
 func Examine(ctx context.Context, options Options) Report {
 	return examine(ctx, thisMachine(options.State), options)
 }
@@ -45,7 +45,7 @@ func examine(ctx context.Context, m machine, options Options) Report {
 	return report
 }
 
-// look makes all checks at once: some make namespaces or mounts and wait for the kernel.
+// look runs all checks in parallel: some make namespaces or mounts and wait for the kernel.
 func look(ctx context.Context, m machine, checks []check) []Requirement {
 	requirements := make([]Requirement, len(checks))
 	var all sync.WaitGroup
@@ -56,7 +56,7 @@ func look(ctx context.Context, m machine, checks []check) []Requirement {
 	return requirements
 }
 
-// tryOut makes the trial if there is what it takes.
+// tryOut runs the trial if its requirements are met.
 func tryOut(ctx context.Context, m machine, options Options) Trial {
 	if m.user() != 0 {
 		return notRun(errors.New("only root can checkpoint and restore"),

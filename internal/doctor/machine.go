@@ -19,7 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// machine is what the checks ask; tests put words into its mouth.
+// machine answers the checks' questions; tests supply the answers.
 type machine struct {
 	user            func() int
 	capabilities    func() (uint64, error) // effective ones, as bits
@@ -31,12 +31,12 @@ type machine struct {
 	fileSystem      func(path string) (unix.Statfs_t, error)
 	memoryAvailable func() (int64, error)
 	traceScope      func() string // kernel.yama.ptrace_scope; empty without Yama
-	writeProtect    func() error  // whether the kernel can tell by write-protection what is written
-	softDirty       func() error  // whether it can by soft-dirty notes
+	writeProtect    func() error  // whether the kernel supports write-protection tracking
+	softDirty       func() error  // whether the kernel supports soft-dirty tracking
 	state           string
 }
 
-// thisMachine is the real one.
+// thisMachine returns the real machine.
 func thisMachine(state string) machine {
 	return machine{
 		user:            os.Geteuid,
@@ -76,7 +76,7 @@ func traceScope() string {
 	return string(scope)
 }
 
-// versionLimit is how long a program may take to tell its version.
+// versionLimit is how long a program may take to print its version.
 var versionLimit = patience.Limit{Still: 10 * time.Second, Most: 2 * time.Minute}
 
 func output(ctx context.Context, program string, args ...string) (string, error) {
@@ -103,7 +103,7 @@ func inNamespace(function func() error) error {
 	return n.do(function)
 }
 
-// fileSystem describes the file system that a path is on, or will be on once it is made.
+// fileSystem describes the file system of a path, or of the place where it will be made.
 func fileSystem(path string) (unix.Statfs_t, error) {
 	for {
 		var stat unix.Statfs_t
@@ -115,7 +115,7 @@ func fileSystem(path string) (unix.Statfs_t, error) {
 	}
 }
 
-// host names this machine.
+// host describes this machine.
 func host() Host {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -129,7 +129,7 @@ func host() Host {
 	}
 }
 
-// system is the distribution's name and version; see os-release(5).
+// system returns the distribution's name and version; see os-release(5).
 func system(path string) string {
 	content, err := os.ReadFile(path)
 	if err != nil {

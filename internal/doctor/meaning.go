@@ -1,6 +1,6 @@
 package doctor
 
-// meaning says how much a kernel feature matters.
+// meaning says how much a kernel feature matters, and why.
 type meaning struct {
 	level  Level
 	lost   string
@@ -11,7 +11,7 @@ const newerKernel = "Debian 13's kernel has it; on Debian 12 the kernel of bookw
 	"24.04 that of " +
 	"linux-generic-hwe-24.04"
 
-// meaningOf says what a feature of the package kernel is for. A feature that is not listed is optional.
+// meaningOf returns the use of a feature of the package kernel. A feature that is not listed is optional.
 func meaningOf(name string) meaning {
 	switch name {
 	case "checkpoint and restore":

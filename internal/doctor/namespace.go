@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace of its own that belongs to one thread of this process: it needs
-// no name and no mount, and vanishes with the thread, also if the process is killed.
+// namespace is a private network namespace that belongs to one thread of this process: it needs no name and
+// no mount, and vanishes with the thread, even if the process is killed.
 type namespace struct {
 	path string // for runc; valid until close
 	work chan func()
@@ -53,7 +53,8 @@ func enterNamespace() error {
 	return nil
 }
 
-// do runs a function in the namespace and waits for it. What it opens there stays there, whoever uses it.
+// do runs a function in the namespace and waits for it. Sockets that it opens stay in the namespace,
+// whoever uses them.
 func (n *namespace) do(function func() error) error {
 	result := make(chan error)
 	n.work <- func() { result <- function() }

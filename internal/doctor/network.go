@@ -68,8 +68,8 @@ func networkChecks() []check {
 	}
 }
 
-// device is a check that tries something in a network namespace of its own, which vanishes with
-// what was made in it.
+// device returns a check that tries something in a private network namespace, which vanishes with its
+// contents.
 func device(name string, level Level, option, lost string, try func() error) check {
 	return check{
 		name: name, level: level, lost: lost,

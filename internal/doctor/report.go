@@ -1,6 +1,6 @@
 package doctor
 
-// Report is what doctor found out about this machine.
+// Report is doctor's result for this machine.
 type Report struct {
 	Works        bool          `json:"works"` // containers can be moved from and to this machine
 	Host         Host          `json:"host"`
@@ -8,7 +8,7 @@ type Report struct {
 	Trial        Trial         `json:"trial"`
 }
 
-// Host names the machine.
+// Host identifies the machine.
 type Host struct {
 	Name         string `json:"name"`
 	System       string `json:"system"`
@@ -16,7 +16,7 @@ type Host struct {
 	Architecture string `json:"architecture"`
 }
 
-// Requirement is one thing that Godwit needs or can use, and whether it is there.
+// Requirement is one thing that Godwit needs or can use, and its status.
 type Requirement struct {
 	Name    string `json:"name"`
 	Level   Level  `json:"level"`
@@ -33,7 +33,7 @@ type Level string
 // Levels of requirements.
 const (
 	Required    Level = "required"    // nothing can be moved without it
-	Recommended Level = "recommended" // something that people want does not work without it
+	Recommended Level = "recommended" // a feature that people want does not work without it
 	Optional    Level = "optional"
 )
 
@@ -44,16 +44,16 @@ type Status string
 const (
 	Found   Status = "found"
 	Missing Status = "missing"
-	Unknown Status = "unknown" // could not be found out; Detail says why
+	Unknown Status = "unknown" // could not be checked; Detail says why
 )
 
-// Advice says how to get what is missing.
+// Advice says how to meet a requirement.
 type Advice struct {
 	Debian  string `json:"debian,omitempty"` // on Debian and Ubuntu
 	General string `json:"general"`
 }
 
-// Reason is why containers cannot be moved, in one line; empty if they can.
+// Reason returns why containers cannot be moved, in one line; empty if they can.
 func (r Report) Reason() string {
 	if r.Works {
 		return ""

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below these a node is of little use. What a certain container needs is checked when it moves.
+// Below these a node is of little use. The needs of a particular container are checked when it moves.
 const (
 	leastMemoryBytes = 256 << 20
 	leastDiskBytes   = 1 << 30

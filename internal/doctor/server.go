@@ -7,13 +7,13 @@ import (
 	"net"
 )
 
-// trialAddress is where the program in the trial's container listens. It is alone in its network
-// namespace, so any port would do.
+// trialAddress is where the program in the trial's container listens. It is alone in its network namespace,
+// so any port is free.
 const trialAddress = "127.0.0.1:7443"
 
-// ServeTrial is the program that runs inside the trial's container: it answers each line on a
-// connection with the number of lines that it has seen, so that an answer shows that both the
-// connection and the memory survived.
+// ServeTrial is the program that runs inside the trial's container: it answers each line on a connection
+// with the number of lines so far, so that an answer shows that both the connection and the memory
+// survived.
 func ServeTrial(ctx context.Context) error {
 	config := net.ListenConfig{}
 	// CRIU cannot dump MPTCP sockets, and Go listens with MPTCP by default.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Print writes the report for a person.
+// Print prints the report for a person.
 func (r Report) Print(w io.Writer) error {
 	p := &printer{w: w}
 	p.line("%s: %s, Linux %s, %s", r.Host.Name, r.Host.System, r.Host.Kernel, r.Host.Architecture)
@@ -25,7 +25,7 @@ func (r Report) Print(w io.Writer) error {
 	return p.err
 }
 
-// printer keeps the first error, so that the layout can be read.
+// printer keeps the first error, so that the layout code stays readable.
 type printer struct {
 	w   io.Writer
 	err error

@@ -29,7 +29,7 @@ type tools struct {
 	criu, runc string
 }
 
-// findTool looks for a program where every part of Godwit does: environment, prefix, PATH.
+// findTool looks for a program in the same places as every part of Godwit: environment, prefix, PATH.
 func findTool(name, variable string) (string, error) {
 	if path := os.Getenv(variable); path != "" {
 		if err := executable(path); err != nil {
@@ -69,7 +69,7 @@ func newRuntimeTool(tools tools, directory string) runtimeTool {
 	return runtimeTool{runc: tools.runc, directory: directory, environment: append(os.Environ(), path)}
 }
 
-// prepare makes runc find the CRIU that is meant: it always takes the program "criu" in its PATH.
+// prepare makes runc find the right CRIU: runc always takes the program "criu" in its PATH.
 func (r runtimeTool) prepare(tools tools) error {
 	bin := filepath.Join(r.directory, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
@@ -81,11 +81,11 @@ func (r runtimeTool) prepare(tools tools) error {
 	return nil
 }
 
-// run runs runc. Its standard streams, which a container inherits, are /dev/null: a file of the
-// host could not be dumped. What it has to say is in its log.
+// run runs runc. Its standard streams, which a container inherits, are /dev/null: CRIU could not dump a
+// file of the host. runc's messages are in its log.
 func (r runtimeTool) run(ctx context.Context, args ...string) error {
 	log := filepath.Join(r.directory, "runc.log")
-	_ = os.Remove(log) // that of an earlier call
+	_ = os.Remove(log) // of an earlier call
 	args = append([]string{"--root", filepath.Join(r.directory, "runc"), "--log", log, "--log-format",
 		"json"}, args...)
 	command := exec.CommandContext(ctx, r.runc, args...)
@@ -106,9 +106,10 @@ func (r runtimeTool) run(ctx context.Context, args ...string) error {
 // removeLimit is how long runc may take to remove the container.
 var removeLimit = patience.Limit{Still: 5 * time.Second, Most: time.Minute}
 
-// remove deletes the container, running or not; it is no error if there is none.
+// remove deletes the container, running or not; a missing container is no error.
 func (r runtimeTool) remove(name string) {
-	// Not the trial's context: what is there must go, also when the time is over or the user has interrupted.
+	// Not the trial's context: the container must go, even when the time is over or the user has
+	// interrupted.
 	ctx, cancel := removeLimit.For(context.Background(), "runc", patience.Programs("runc"))
 	defer cancel()
 	if _, err := os.Stat(filepath.Join(r.directory, "runc", name)); err != nil {
@@ -117,7 +118,7 @@ func (r runtimeTool) remove(name string) {
 	_ = r.run(ctx, "delete", "--force", name)
 }
 
-// lastMessage is the last error in runc's log.
+// lastMessage returns the last error in runc's log.
 func lastMessage(log string) string {
 	content, err := os.ReadFile(log)
 	if err != nil {
@@ -136,7 +137,7 @@ func lastMessage(log string) string {
 	return last
 }
 
-// criuLog is what CRIU said was wrong in a step, one line for each error; empty if it said nothing.
+// criuLog returns CRIU's errors in a step, one line each; empty if there are none.
 func (t *trial) criuLog(step string) string {
 	switch step {
 	case "checkpoint":

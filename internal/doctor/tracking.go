@@ -9,9 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// trackingChecks say in which way pre-copy will find out here what a container writes. A process
-// with which the best way does not work (another one traces it, it is a 32-bit program) is followed
-// in the next one.
+// trackingChecks report how pre-copy will detect a container's writes here. A process with which the best
+// way does not work (another process traces it, it is a 32-bit program) is tracked in the next best way.
 func trackingChecks() []check {
 	return []check{{
 		name: "finding written memory", level: Recommended,
@@ -39,11 +38,11 @@ func trackingChecks() []check {
 	}}
 }
 
-// noTracing is the value of kernel.yama.ptrace_scope with which not even root may trace
+// noTracing is the value of kernel.yama.ptrace_scope that forbids tracing even to root
 // (Documentation/admin-guide/LSM/Yama.rst).
 const noTracing = "3"
 
-// unlessUnsupported is unknown if a probe has failed for another reason than a kernel that lacks something.
+// unlessUnsupported returns unknown if a probe has failed for another reason than a missing kernel feature.
 func unlessUnsupported(err error) finding {
 	if errors.Is(err, kernel.ErrUnsupported) {
 		return missing("by comparing")

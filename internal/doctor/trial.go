@@ -15,10 +15,10 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// trialLimit is how long the whole trial may take; it takes about half a second where all is well.
+// trialLimit is how long the whole trial may take; it takes about half a second if everything works.
 var trialLimit = patience.Limit{Still: 30 * time.Second, Most: 10 * time.Minute}
 
-// Trial is what came out of the real trial.
+// Trial is the result of the real trial.
 type Trial struct {
 	Result  TrialResult `json:"result"`
 	Seconds float64     `json:"seconds"`
@@ -27,14 +27,14 @@ type Trial struct {
 	Advice  *Advice     `json:"advice,omitempty"`
 }
 
-// TrialResult says whether the trial could be made and how it ended.
+// TrialResult says whether the trial could run and how it ended.
 type TrialResult string
 
-// How a trial can end.
+// The possible results of a trial.
 const (
 	Passed TrialResult = "passed"
 	Failed TrialResult = "failed"
-	NotRun TrialResult = "not-run" // something that it needs is missing
+	NotRun TrialResult = "not-run" // a requirement of the trial is missing
 )
 
 // Step of the trial and how long it took.
@@ -43,8 +43,8 @@ type Step struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// trial is one run of the real trial: a container that answers on a TCP connection is checkpointed
-// and restored, and must go on answering on it.
+// trial is one run of the real trial: a container that answers on a TCP connection is checkpointed and
+// restored, and must continue to answer on it.
 type trial struct {
 	*workplace
 	runtime    runtimeTool
@@ -54,9 +54,9 @@ type trial struct {
 	asked      int
 }
 
-// runTrial makes the trial with these tools; program is what to run in the container (ServeTrial is
-// in it). All that it makes is under a directory of its own in state and removed again, as is what
-// a trial that was killed left there.
+// runTrial runs the trial with these tools; program runs in the container (and contains ServeTrial). It
+// works in a directory of its own in state and removes everything again, including the leftovers of a trial
+// that was killed.
 func runTrial(ctx context.Context, tools tools, program []string, state string) (result Trial) {
 	ctx, cancel := trialLimit.For(ctx, "runc", patience.Programs("runc", "criu"))
 	defer cancel()
@@ -117,8 +117,7 @@ func newTrial(ctx context.Context, tools tools, program []string, state string) 
 	if t.namespace, err = newNamespace(); err != nil {
 		return nil, err
 	}
-	// Nobody else can reach the namespace, so nothing has to be locked out of it; migrations do it
-	// this way too.
+	// Nothing else can reach the namespace, so nothing has to be locked out of it; migrations do the same.
 	criuConfig := filepath.Join(place.directory, "criu.conf")
 	if err := os.WriteFile(criuConfig, []byte("network-lock skip\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("write the trial's CRIU configuration: %w", err)
@@ -131,7 +130,7 @@ func (t *trial) start(ctx context.Context) error {
 	return t.runtime.run(ctx, "run", "--detach", "--bundle", t.directory, t.container)
 }
 
-// connect waits until the server listens, opens the connection and asks for the first time.
+// connect waits until the server listens, opens the connection and sends the first line.
 func (t *trial) connect(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -166,8 +165,8 @@ func (t *trial) restore(ctx context.Context) error {
 		t.criuOptions()...)...)
 }
 
-// criuOptions are the same for both directions. CRIU leaves cgroups to runc, as in a migration: it
-// need not see all of their hierarchies then, which it cannot on a node of the lab.
+// criuOptions are the same for both directions. CRIU leaves cgroups to runc, as in a migration: it then
+// need not see all of their hierarchies, which it cannot on a node of the lab.
 func (t *trial) criuOptions() []string {
 	return []string{
 		"--tcp-established", "--manage-cgroups-mode", "ignore",
@@ -193,7 +192,7 @@ func (t *trial) ask(ctx context.Context) error {
 	return nil
 }
 
-// close removes all that the trial made.
+// close removes everything that the trial made.
 func (t *trial) close() error {
 	if t.connection != nil {
 		t.connection.Close()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// buildProgram builds the smallest program that has ServeTrial in it.
+// buildProgram builds the smallest program that contains ServeTrial.
 func buildProgram(t *testing.T) []string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "trial")
@@ -48,8 +48,8 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-// expectNothingLeft fails if a trial in this state directory has left a file, process, mount or
-// cgroup behind.
+// expectNothingLeft fails if a trial in this state directory has left a file, process, mount or cgroup
+// behind.
 func expectNothingLeft(t *testing.T, state string) {
 	t.Helper()
 	entries, err := os.ReadDir(state)
@@ -138,7 +138,7 @@ func TestTrialFails(t *testing.T) {
 	}
 }
 
-// onlyDump is a criu that is good until there is a dump beside it, that is, beside the trial's bin/criu.
+// onlyDump returns a criu that works until there is a dump beside the trial's bin/criu.
 func onlyDump(criu string) string {
 	return `[ ! -e "$(dirname "$0")/../images/inventory.img" ] || exit 1
 exec ` + criu + ` "$@"`
@@ -156,8 +156,8 @@ func TestTrialCleansUpWhatAKilledOneLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := processOf(t, killed)
-	// All that the death of a process does: its locks are given back. (Its namespace lives on in
-	// the container.)
+	// This has the same effect as the death of a process: its locks are released. (Its namespace lives on
+	// in the container.)
 	if err := killed.lock.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestTrialCleansUpWhatAKilledOneLeft(t *testing.T) {
 	expectNothingLeft(t, state)
 }
 
-// processOf is the first process of a trial's container.
+// processOf returns the first process of a trial's container.
 func processOf(t *testing.T, trial *trial) int {
 	t.Helper()
 	state, err := os.ReadFile(filepath.Join(trial.directory, "runc", trial.container, "state.json"))
@@ -186,8 +186,8 @@ func processOf(t *testing.T, trial *trial) int {
 	return content.PID
 }
 
-// processState is the letter of a process's state, empty if there is no such process. Whoever has
-// become the parent of a container's process may leave it a zombie for a while.
+// processState returns the letter of a process's state, empty if there is no such process. The new parent
+// of a container's process may leave it a zombie for a while.
 func processState(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -200,7 +200,7 @@ func processState(pid int) string {
 func TestTrialInterrupted(t *testing.T) {
 	state := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	// A criu that never ends; the user's interrupt comes while it runs.
+	// This criu never ends; the user's interrupt comes while it runs.
 	marker := filepath.Join(t.TempDir(), "running")
 	slow := script(t, "touch "+marker+"; exec sleep 60")
 	go func() {

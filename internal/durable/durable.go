@@ -1,5 +1,5 @@
-// Package durable keeps small JSON records in files that survive a crash: a file is replaced as a whole, and
-// read with a bound. The package does not know what is in the records.
+// Package durable keeps small JSON records in files that survive a crash: a file is replaced as a whole,
+// and read with a bound. The package does not know the records' contents.
 package durable
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// maxBytes bounds what is read back: the largest records have a container's whole configuration in them.
+// maxBytes bounds a record: the largest records contain a container's whole configuration.
 const maxBytes = 4 << 20
 
 // Save replaces a file so that a crash leaves the old or the new content.
@@ -49,8 +49,8 @@ func Load(path string, value any) error {
 	return nil
 }
 
-// LoadEach reads the file of this name in each directory within one. Where there is none is nothing to
-// read. Beside an error are those that could be read.
+// LoadEach reads the file of this name in each directory within one, and skips directories without it. With
+// an error, it returns the records that could be read.
 func LoadEach[T any](within, name string) (all []T, failed error) {
 	entries, err := os.ReadDir(within)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -70,13 +70,13 @@ func LoadEach[T any](within, name string) (all []T, failed error) {
 	return all, failed
 }
 
-// Exists tells whether a path is there. What cannot be found out counts as there.
+// Exists reports whether a path exists. If that is not known, it counts as existing.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Remove removes a file that may be gone.
+// Remove removes a file that may not exist.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -36,7 +36,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestLoadEach: one file that cannot be read hides none of the others, and is told.
+// TestLoadEach: an unreadable file hides none of the others, and is reported.
 func TestLoadEach(t *testing.T) {
 	within := filepath.Join(t.TempDir(), "all")
 	type record struct{ Name string }

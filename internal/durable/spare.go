@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Spare is room on the disk for records, taken while there is plenty: an arriving container may
-// fill the disk, and then neither that it arrived nor that it never will could be recorded.
+// Spare is reserved disk space for records, taken while there is plenty: an arriving container may fill the
+// disk, and then neither its arrival nor its failure could be recorded.
 type Spare struct {
 	path string
 	mu   sync.Mutex
@@ -22,10 +22,10 @@ const (
 	spareBytes = 256 << 10 // several journals with long reports
 )
 
-// NewSpare returns the spare room in a directory. Nothing is taken yet.
+// NewSpare returns the spare space in a directory. It takes nothing yet.
 func NewSpare(directory string) *Spare { return &Spare{path: filepath.Join(directory, spareName)} }
 
-// Keep takes the room unless it is taken. Errors: a full disk (Full).
+// Keep takes the space unless it is taken. Errors: a full disk (Full).
 func (s *Spare) Keep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,12 +43,12 @@ func (s *Spare) Keep() error {
 	return nil
 }
 
-// Spend gives the room away, and tells whether there was any.
+// Spend releases the space, and reports whether there was any.
 func (s *Spare) Spend() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return os.Remove(s.path) == nil
 }
 
-// Full tells whether an error is that of a full disk.
+// Full reports whether an error is that of a full disk.
 func Full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

@@ -13,71 +13,70 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnhealthy says that a container that was started did not become healthy.
+// ErrUnhealthy means that a started container did not become healthy.
 var ErrUnhealthy = errors.New("container did not become healthy")
 
-// Anew is what an engine does for a container that moves without its processes: they end here, and
-// others are started elsewhere from the same files.
+// Anew is the part of an engine that moves a container without its processes: they end here, and new
+// processes start elsewhere from the same files.
 type Anew interface {
-	// ExamineAnew lists what stands against this running container being started anew on another
-	// node. It changes nothing.
+	// ExamineAnew lists obstacles to starting this running container anew on another node. It changes
+	// nothing.
 	ExamineAnew(ctx context.Context, id string) ([]Problem, error)
-	// Ports are those on which a running container waits for connections and datagrams. A copy of
-	// it has to wait on the same ones to be taken for healthy, if there is no health check.
+	// Ports are those on which a running container waits for connections and datagrams. Without a health
+	// check, a copy of the container is healthy when it waits on the same ports.
 	Ports(ctx context.Context, id string) ([]Port, error)
-	// Halt ends a running container by its own stop signal, and kills it when its grace is over:
-	// all of its connections have been accepted before, if they were within a moment, and what it
-	// has said has been delivered when Halt returns, within another one. It returns the instant of
-	// the signal. The container is Frozen then, also after a crash of the agent or the machine,
-	// until Revive or Destroy, and Container.Leaving tells of leave.
+	// Halt ends a running container by its own stop signal, and kills it when its grace period is over.
+	// Before that, all of its connections have been accepted, within a moment, and its output has been
+	// delivered when Halt returns, within another moment. Halt returns the instant of the signal. The
+	// container is then Frozen, even after a crash of the agent or the machine, until Revive or Destroy,
+	// and Container.Leaving is leave.
 	Halt(ctx context.Context, id string, leave Leave) (time.Time, error)
-	// Halted tells whether Halt has ended a container that Revive is to start again. One that was
-	// told to end and has not is ended first.
+	// Halted reports whether Halt has ended a container that Revive should start again. It first ends a
+	// container that was told to end and has not.
 	Halted(ctx context.Context, id string) (bool, error)
-	// Revive starts again what Halt has ended, and waits, for a moment at most, until it is
-	// healthy. It changes nothing that Halt has not ended. What was said of its health is no error:
-	// it runs again.
+	// Revive restarts a container that Halt has ended, and waits, for a moment at most, until it is
+	// healthy. It changes nothing that Halt has not ended. A failed health check is not an error: the
+	// container runs again.
 	Revive(ctx context.Context, id string) (health string, err error)
 	// ReserveAnew is Reserve for a container that will be started here.
 	ReserveAnew(ctx context.Context, definition Definition) ([]Problem, error)
 	// PrepareStart is PrepareRestore for a container that will be started here: no state comes, and
-	// ImagesDir is of no use. Its Restore starts the container and waits until it is healthy before
-	// it calls beforeResume. It runs on probation until that has returned and is recorded durably; if
-	// it is not healthy in time (ErrUnhealthy), or beforeResume fails, it has been killed when
-	// Restore returns. Arrived ends one that runs on probation for an agent that is gone.
+	// ImagesDir is unused. Its Restore starts the container and waits until it is healthy before it calls
+	// beforeResume. The container runs on probation until beforeResume has returned and the fact is
+	// recorded durably. If the container is not healthy in time (ErrUnhealthy), or beforeResume fails,
+	// Restore kills it before it returns. Arrived ends a container that runs on probation for an agent that
+	// is gone.
 	PrepareStart(ctx context.Context, definition Definition, netns string, ports []Port) (Arrival, error)
 }
 
-// Port is one on which a container waits.
+// Port is a port on which a container waits.
 type Port struct {
 	Protocol string `json:"protocol"` // tcp or udp
 	Number   uint16 `json:"number"`
 }
 
-// String as users write it.
+// String formats the port as users write it.
 func (p Port) String() string { return p.Protocol + " " + strconv.Itoa(int(p.Number)) }
 
-// ComparePorts is an order of ports.
+// ComparePorts orders ports.
 func ComparePorts(a, b Port) int {
 	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Number, b.Number))
 }
 
-// SettledAfter is how long a container has to run that was started anew and has neither a health
-// check nor ports.
+// SettledAfter is how long a newly started container has to run if it has neither a health check nor ports.
 const SettledAfter = 3 * time.Second
 
-// Health is how it is found out whether a container does what it is for. Times are in seconds; 0 is
-// the default.
+// Health describes a container's health check. Times are in seconds; 0 is the default.
 type Health struct {
 	Command  []string `json:"command"` // exit code 0: healthy
 	Interval float64  `json:"interval_seconds,omitempty"`
 	Timeout  float64  `json:"timeout_seconds,omitempty"` // of one check
-	Retries  int      `json:"retries,omitempty"`         // checks that have to fail one after the other
+	Retries  int      `json:"retries,omitempty"`         // consecutive failures
 	// StartPeriod is how long the container may take until failures count.
 	StartPeriod float64 `json:"start_period_seconds,omitempty"`
 }
 
-// Defaults and bounds of how containers are stopped and started. Those of checks are Docker's.
+// Defaults and bounds for stopping and starting containers. Those of checks are Docker's.
 const (
 	DefaultStopSignal     = "SIGTERM"
 	DefaultStopTimeout    = 10 * time.Second
@@ -89,7 +88,7 @@ const (
 	MaxHealthRetries      = 100
 )
 
-// Check refuses what makes no sense.
+// Check refuses invalid values.
 func (h Health) Check() error {
 	if len(h.Command) == 0 || h.Command[0] == "" {
 		return errors.New("a health check without a command")
@@ -106,7 +105,7 @@ func (h Health) Check() error {
 	return nil
 }
 
-// CheckLifeTimeout refuses seconds that no container is given to start or to stop in. Zero is the default.
+// CheckLifeTimeout refuses an invalid start or stop timeout in seconds. Zero is the default.
 func CheckLifeTimeout(seconds float64) error {
 	if seconds >= 0 && seconds <= MaxLifeTimeout.Seconds() {
 		return nil
@@ -122,8 +121,8 @@ func (h Health) Complete() Health {
 	return h
 }
 
-// StartPatience is how long the container may take to become healthy after it was started: what was
-// said for it, or, if it has a health check, until that has failed as often as counts, or a minute.
+// StartPatience returns how long the container may take to become healthy after its start: its own timeout,
+// or, if it has a health check, until the check has failed often enough to count, or a minute.
 func (d Definition) StartPatience() time.Duration {
 	switch {
 	case d.StartTimeout > 0:
@@ -135,15 +134,14 @@ func (d Definition) StartPatience() time.Duration {
 	return DefaultStartTimeout
 }
 
-// StopPatience is how long the container has to end after it was told to.
+// StopPatience returns how long the container may take to end after its stop signal.
 func (d Definition) StopPatience() time.Duration {
 	return cmp.Or(seconds(d.StopTimeout), DefaultStopTimeout)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// The range of real-time signals in the numbers that programs know (signal(7)): the C library keeps
-// two for itself.
+// The range of real-time signals in the numbers that programs know (signal(7)): the C library reserves two.
 const (
 	realTimeMin = 34
 	realTimeMax = 64

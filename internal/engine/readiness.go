@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Readiness is what an engine of this node lacks to take containers that move here.
+// Readiness describes what an engine of this node lacks to receive containers.
 type Readiness struct {
 	Title    string // the engine's name for people
 	Version  string
 	Problems []Problem
 }
 
-// TooOld is what stands against an engine of a version before the oldest one with which containers
-// were moved. One whose version is no numbers, as somebody's own build may have, is taken for new.
+// TooOld returns the problem of an engine older than the oldest version with which containers were moved. A
+// version without numbers, such as a private build's, counts as new.
 func TooOld(title, version, oldest string) []Problem {
 	if Since(version, oldest) {
 		return nil
@@ -22,13 +22,13 @@ func TooOld(title, version, oldest string) []Problem {
 	return []Problem{{What: title + " " + version, Why: "it is older than " + oldest, Remedy: "update it"}}
 }
 
-// Since tells whether a version is this one or a later one, which it is if it is no numbers.
+// Since reports whether a version is this one or later. A version without numbers counts as later.
 func Since(version, least string) bool {
 	is := numbers(version)
 	return len(is) == 0 || slices.Compare(is, numbers(least)) >= 0
 }
 
-// numbers are those with which a version begins: 1.6 of v1.6~ds1.
+// numbers returns the numbers at the beginning of a version: 1.6 of v1.6~ds1.
 func numbers(version string) (all []int) {
 	for part := range strings.SplitSeq(strings.TrimPrefix(version, "v"), ".") {
 		digits := len(part) - len(strings.TrimLeft(part, "0123456789"))

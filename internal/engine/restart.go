@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// RestartPolicy says when a container that has ended is started again, by the node where it was last.
+// RestartPolicy says when the node that ran a container last restarts it after it ended.
 type RestartPolicy struct {
 	When RestartWhen
-	Most int // failures in a row after which it stays ended; 0: it never does. With RestartOnFailure only.
+	Most int // consecutive failures after which it stays ended; 0: no limit. With RestartOnFailure only.
 }
 
 // RestartWhen is the name of a policy.
@@ -26,7 +26,7 @@ const (
 // maxRestarts bounds RestartPolicy.Most.
 const maxRestarts = 1 << 20
 
-// ParseRestartPolicy reads a policy as users write it; "" is RestartNo.
+// ParseRestartPolicy parses a policy as users write it; "" is RestartNo.
 func ParseRestartPolicy(text string) (RestartPolicy, error) {
 	name, most, counted := strings.Cut(text, ":")
 	policy := RestartPolicy{When: RestartWhen(name)}

@@ -14,19 +14,19 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// Set is all engines of a node. The first one is the node's own: what nobody knows is looked for there.
+// Set holds all engines of a node. The first one is the node's own: unknown containers are looked up there.
 type Set struct {
 	engines []Engine
 
 	mu     sync.Mutex
-	owners map[string]owner // by id of a container, as the engines themselves have said
-	told   int              // counts what they have said
+	owners map[string]owner // by id of a container, as reported by the engines themselves
+	told   int              // counts their reports
 }
 
-// owner is the engine that has last said that it has a container.
+// owner is the engine that last reported a container.
 type owner struct {
 	engine Engine
-	told   int // when it said so
+	told   int // number of that report
 }
 
 // NewSet makes a set of engines with different names.
@@ -34,8 +34,8 @@ func NewSet(own Engine, others ...Engine) *Set {
 	return &Set{engines: append([]Engine{own}, others...), owners: map[string]owner{}}
 }
 
-// EngineFor is the engine of a container of this node, or of one for which Lookup has found one. Only
-// the local definition is trusted: what a peer says of another container with its ID changes nothing.
+// EngineFor returns the engine of a container of this node, or of one for which Lookup has found an engine.
+// Only the local definition is trusted: a peer's claim about another container with its ID changes nothing.
 func (s *Set) EngineFor(definition Definition) Engine {
 	if one, err := s.Lookup(definition); err == nil {
 		return one
@@ -43,7 +43,7 @@ func (s *Set) EngineFor(definition Definition) Engine {
 	return s.engines[0]
 }
 
-// Lookup finds the engine for a container that is described, and may be to come. Error: ErrNoEngine.
+// Lookup finds the engine for a described container, which may be yet to come. Error: ErrNoEngine.
 func (s *Set) Lookup(definition Definition) (Engine, error) {
 	if definition.EngineName == s.engines[0].Name() { // it would have two labels
 		return nil, fmt.Errorf("%w: containers of %.40s must not name an engine", ErrNoEngine,
@@ -52,7 +52,8 @@ func (s *Set) Lookup(definition Definition) (Engine, error) {
 	return s.named(definition.EngineName)
 }
 
-// ImagesOf is how the engine of this name keeps images; nil: it has them from the agent. Error: ErrNoEngine.
+// ImagesOf returns the images of the engine with this name; nil: it gets images from the agent. Error:
+// ErrNoEngine.
 func (s *Set) ImagesOf(name string) (Images, error) {
 	one, err := s.named(name)
 	if err != nil {
@@ -68,7 +69,7 @@ func imagesOf(one Engine) Images {
 	return nil
 }
 
-// Images are all engines that keep images themselves.
+// Images returns the images of all engines that keep images themselves.
 func (s *Set) Images() (all []Images) {
 	for _, one := range s.engines {
 		if images := imagesOf(one); images != nil {
@@ -78,12 +79,12 @@ func (s *Set) Images() (all []Images) {
 	return all
 }
 
-// elsewherePatience is how long an engine may take to answer whether it has a container that comes
-// to another one.
+// elsewherePatience is how long an engine may take to answer whether it has a container that arrives at
+// another engine.
 const elsewherePatience = 3 * time.Second
 
-// Elsewhere is the engine, of all but the container's own, that has a container of its id; nil:
-// none, as far as they answer.
+// Elsewhere returns another engine that has a container with the same id as the definition; nil: none, as
+// far as they answer.
 func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, error) {
 	own := s.EngineFor(definition)
 	for _, one := range s.engines {
@@ -93,14 +94,14 @@ func (s *Set) Elsewhere(ctx context.Context, definition Definition) (Engine, err
 		asking, cancel := context.WithTimeout(ctx, elsewherePatience)
 		_, err := s.inspect(asking, one, definition.ID)
 		cancel()
-		if err == nil || s.owner(definition.ID) == one { // it may not answer, but it has said so
+		if err == nil || s.owner(definition.ID) == one { // it may not answer, but has reported it
 			return one, nil
 		}
 	}
 	return nil, ctx.Err()
 }
 
-// Owner is the name of the engine that has last said that it has a container; empty: none.
+// Owner returns the name of the engine that last reported a container; empty: none.
 func (s *Set) Owner(id string) string {
 	if one := s.owner(id); one != nil {
 		return one.Name()
@@ -108,10 +109,10 @@ func (s *Set) Owner(id string) string {
 	return ""
 }
 
-// All are the engines, the node's own first. The slice must not be changed.
+// All returns the engines, the node's own first. The slice must not be changed.
 func (s *Set) All() []Engine { return s.engines }
 
-// LetGo has engines give up what they hold of containers that have ended.
+// LetGo makes engines release what they hold of containers that have ended.
 func (s *Set) LetGo() {
 	for _, one := range s.engines {
 		if holder, is := one.(interface{ LetGo() }); is {
@@ -120,8 +121,8 @@ func (s *Set) LetGo() {
 	}
 }
 
-// Leaves is why containers leave, of all engines, as far as it can be told without an answer of another
-// program. Beside an error is what could be told.
+// Leaves returns the notes of all engines why containers leave, as far as they can be read without another
+// program. With an error, it returns those that could be read.
 func (s *Set) Leaves() (all []Leave, failed error) {
 	for _, one := range s.engines {
 		if noter, is := one.(LeaveNoter); is {
@@ -132,7 +133,7 @@ func (s *Set) Leaves() (all []Leave, failed error) {
 	return all, failed
 }
 
-// Label is how a container is told from one of another engine that has its name.
+// Label returns a name that distinguishes a container from another engine's container of the same name.
 func Label(definition Definition) string {
 	if definition.EngineName == "" {
 		return definition.Name
@@ -140,15 +141,15 @@ func Label(definition Definition) string {
 	return definition.EngineName + ":" + definition.Name
 }
 
-// owner is the engine that has last said that it has a container; nil: none.
+// owner returns the engine that last reported a container; nil: none.
 func (s *Set) owner(id string) Engine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.owners[id].engine
 }
 
-// Ask lists the containers of one engine, as the engine says now, and notes whose they are. What the engine
-// had before it was asked and has no more is forgotten.
+// Ask lists the containers of one engine, freshly, and notes their owner. It forgets containers that the
+// engine reported before the question and no longer has.
 func (s *Set) Ask(ctx context.Context, one Engine) ([]Container, error) {
 	asked := s.now()
 	found, err := one.List(ctx)
@@ -167,14 +168,14 @@ func (s *Set) Ask(ctx context.Context, one Engine) ([]Container, error) {
 	return found, nil
 }
 
-// now is how much engines have said. What was said since may be unknown to an answer that began to come now.
+// now returns the number of reports so far. An answer that began before a later report may not include it.
 func (s *Set) now() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.told
 }
 
-// own notes that an engine has said that it has a container. The caller has locked mu.
+// own notes that an engine has reported a container. The caller has locked mu.
 func (s *Set) own(id string, one Engine) {
 	s.told++
 	s.owners[id] = owner{one, s.told}
@@ -192,22 +193,22 @@ func (s *Set) named(name string) (Engine, error) {
 	return nil, fmt.Errorf("%w: %.40q", ErrNoEngine, name)
 }
 
-// List tells of every container of all engines, in order of name. An engine that is not there has
-// none. Of one that does not answer nobody knows what it has: that is an error, beside the
-// containers of the others.
+// List returns the containers of all engines, sorted by name. An engine that is not there has none. The
+// containers of an engine that does not answer are not known: that is an error, beside the containers of
+// the others.
 func (s *Set) List(ctx context.Context) ([]Container, error) {
 	all, own, others := s.list(ctx, s.Ask)
 	return all, errors.Join(own, others)
 }
 
-// ListAnswered is List for those who only show what there is: another engine that does not answer
-// keeps nobody from seeing the rest.
+// ListAnswered is List for display only: an engine that does not answer, other than the node's own, does
+// not hide the rest.
 func (s *Set) ListAnswered(ctx context.Context) ([]Container, error) {
 	return s.ListAnsweredBy(ctx, s.Ask)
 }
 
-// ListAnsweredBy is ListAnswered with another way to list an engine's containers than to ask it. From such
-// lists, which may be old, nobody learns whose containers are whose.
+// ListAnsweredBy is ListAnswered with a different way to list an engine's containers. Such lists may be
+// old, so they do not change owners.
 func (s *Set) ListAnsweredBy(ctx context.Context, list ListFunc) ([]Container, error) {
 	all, own, _ := s.list(ctx, list)
 	return all, own
@@ -216,7 +217,7 @@ func (s *Set) ListAnsweredBy(ctx context.Context, list ListFunc) ([]Container, e
 // ListFunc lists the containers of an engine, as Engine.List does.
 type ListFunc func(ctx context.Context, of Engine) ([]Container, error)
 
-// list also tells how the node's own engine, or another one, did not answer.
+// list also returns separate errors of the node's own engine and of other ones.
 func (s *Set) list(ctx context.Context, list ListFunc) (all []Container, own, others error) {
 	answers := askAll(s.engines, func(one Engine) ([]Container, error) { return list(ctx, one) })
 	for i, one := range s.engines {
@@ -235,14 +236,14 @@ func (s *Set) list(ctx context.Context, list ListFunc) (all []Container, own, ot
 	return all, errors.Join(own, ctx.Err()), others
 }
 
-// answer is what an engine has told.
+// answer is an engine's answer.
 type answer[T any] struct {
 	told T
 	err  error
 }
 
-// askAll asks all engines at the same time and returns their answers in the order of the engines: those
-// that hang take as long as the slowest one of them.
+// askAll asks all engines in parallel and returns their answers in the order of the engines: engines that
+// hang take as long as the slowest one.
 func askAll[T any](engines []Engine, ask func(Engine) (T, error)) []answer[T] {
 	answers := make([]answer[T], len(engines))
 	var asked sync.WaitGroup
@@ -258,9 +259,9 @@ func askAll[T any](engines []Engine, ask func(Engine) (T, error)) []answer[T] {
 	return answers
 }
 
-// Inspect finds a container by name, id, or unique prefix of an id, and with the engine's name and
-// a colon before it in that engine only. Errors: ErrNotFound, also if it is not clear whose is
-// meant; ErrAway if the engine is not there that has said it has it.
+// Inspect finds a container by name, id, or unique prefix of an id; with an engine's name and a colon
+// before it, in that engine only. Errors: ErrNotFound, also if several engines have a match; ErrAway if the
+// engine that reported the container is not there.
 func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 	if name, rest, found := strings.Cut(ref, ":"); found {
 		one, err := s.named(name)
@@ -301,7 +302,7 @@ func (s *Set) Inspect(ctx context.Context, ref string) (Container, error) {
 		strings.Join(names, " or "))
 }
 
-// inspect asks one engine, and notes what it says.
+// inspect asks one engine, and notes its report.
 func (s *Set) inspect(ctx context.Context, one Engine, ref string) (Container, error) {
 	asked := s.now()
 	container, err := one.Inspect(ctx, ref)
@@ -316,7 +317,7 @@ func (s *Set) inspect(ctx context.Context, one Engine, ref string) (Container, e
 	return container, err
 }
 
-// VolumePath is where the content of a volume is on this node, or would be.
+// VolumePath returns where the content of a volume is on this node, or would be.
 func (s *Set) VolumePath(volume Volume) (string, error) {
 	one, err := s.named(volume.Engine)
 	if err != nil {

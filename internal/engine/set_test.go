@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// some is an engine that knows a few containers; nothing else is asked of it.
+// some is an engine with a few containers; tests ask nothing else of it.
 type some struct {
 	Engine
 	name string
@@ -70,8 +70,8 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestSetFor: what is said of a container that may come, whoever says it, changes nothing for one
-// that is here.
+// TestSetFor: a claim about a container that may come, whoever makes it, does not affect a container that
+// is here.
 func TestSetFor(t *testing.T) {
 	own, other := &some{name: "embedded", have: []Container{made("", "db", "5")}}, &some{name: "docker"}
 	s := NewSet(own, other)
@@ -98,7 +98,7 @@ func TestSetFor(t *testing.T) {
 	}
 }
 
-// TestSetAway: nobody may take a container for gone because its engine is not there.
+// TestSetAway: a missing engine does not mean that its containers are gone.
 func TestSetAway(t *testing.T) {
 	own, other := &some{name: "embedded"},
 		&some{name: "docker", have: []Container{made("docker", "web", "3")}}
@@ -133,7 +133,7 @@ func (s *stuck) Inspect(ctx context.Context, _ string) (Container, error) {
 	return Container{}, ctx.Err()
 }
 
-// TestSetStuck: an engine that never answers keeps no container from coming to another one.
+// TestSetStuck: an engine that never answers does not keep containers from arriving at another engine.
 func TestSetStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSet(&some{name: "embedded"}, &stuck{some{name: "docker"}})
@@ -143,7 +143,7 @@ func TestSetStuck(t *testing.T) {
 	})
 }
 
-// TestSetForgets: an engine's containers that are no more are not remembered.
+// TestSetForgets: containers that an engine no longer has are forgotten.
 func TestSetForgets(t *testing.T) {
 	own := &some{name: "embedded", have: []Container{made("", "a", "1"), made("", "b", "2")}}
 	s := NewSet(own)
@@ -154,8 +154,8 @@ func TestSetForgets(t *testing.T) {
 	}
 }
 
-// TestSetDown: an engine that does not answer keeps nobody from seeing the containers of others,
-// and nobody takes what it has for free.
+// TestSetDown: an engine that does not answer does not hide the containers of others, and its own names do
+// not count as free.
 func TestSetDown(t *testing.T) {
 	down := errors.New("connection refused")
 	own, other := &some{name: "embedded", have: []Container{made("", "db", "2")}},
@@ -179,8 +179,8 @@ func TestSetDown(t *testing.T) {
 	}
 }
 
-// TestOldListsForgetNobody: only what an engine says now tells that it does not have a container any more:
-// not a list that was kept, and not an answer that began to come before the container was there.
+// TestOldListsForgetNobody: only a fresh answer of an engine shows that it no longer has a container: not a
+// cached list, and not an answer that began before the container existed.
 func TestOldListsForgetNobody(t *testing.T) {
 	other := &some{name: "docker", have: []Container{made("docker", "web", "3")}}
 	late := &slow{some: other}
@@ -205,7 +205,7 @@ func TestOldListsForgetNobody(t *testing.T) {
 	}
 }
 
-// slow is an engine whose list is old when it has come.
+// slow is an engine whose list is outdated when it arrives.
 type slow struct {
 	*some
 	during func()

@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// VolumeKind says where the content of a volume is.
+// VolumeKind is the kind of storage of a volume.
 type VolumeKind string
 
 // The kinds of volumes.
 const (
-	// a directory of the engine's, found by name; it stays when its containers are removed
+	// a directory of the engine, found by name; it stays when its containers are removed
 	Named VolumeKind = "named"
 	Bind  VolumeKind = "bind"  // a directory of the node
 	Tmpfs VolumeKind = "tmpfs" // memory; gone with the container
 )
 
-// Volume is a directory that is mounted into a container beside what comes from its image.
+// Volume is a directory that is mounted into a container in addition to its image.
 type Volume struct {
-	Engine   string     `json:"engine,omitempty"` // whose a named one is, as in Definition.EngineName
+	Engine   string     `json:"engine,omitempty"` // of a named volume, as in Definition.EngineName
 	Kind     VolumeKind `json:"kind,omitempty"`   // empty: named
-	Name     string     `json:"name,omitempty"`   // of a named one: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
+	Name     string     `json:"name,omitempty"`   // of a named volume: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
 	Source   string     `json:"source,omitempty"` // of a bind: the directory, by the same path on every node
-	Path     string     `json:"path"`             // in the container; no two volumes of it have the same
+	Path     string     `json:"path"`             // in the container; unique among its volumes
 	ReadOnly bool       `json:"read_only"`
-	// SizeBytes bounds a tmpfs; 0: half of the node's memory, as the kernel has it.
+	// SizeBytes bounds a tmpfs; 0: half of the node's memory, the kernel's default.
 	SizeBytes int64 `json:"size_bytes,omitempty"`
-	// Stays is part of a move, not of the container: the content does not come with it, so nothing
-	// is copied, removed or expected to be empty. Both nodes mount the same, or each has its own.
+	// Stays belongs to a move, not to the container: the content does not move, so nothing is copied,
+	// removed or expected to be empty. Both nodes mount the same storage, or each has its own.
 	Stays bool `json:"stays,omitempty"`
 }
 
-// Sort is the volume's kind.
+// Sort returns the volume's kind.
 func (v Volume) Sort() VolumeKind { return cmp.Or(v.Kind, Named) }
 
-// Key names a volume among those of its container, and the tree that it is: a named one's name,
-// another one's path.
+// Key identifies a volume among those of its container, and its tree: the name of a named volume, or else
+// the path.
 func (v Volume) Key() string {
 	if v.Sort() == Named {
 		return v.Name
@@ -45,7 +45,7 @@ func (v Volume) Key() string {
 	return v.Path
 }
 
-// String names a volume for people.
+// String formats a volume for people.
 func (v Volume) String() string {
 	switch v.Sort() {
 	case Bind:
@@ -57,7 +57,7 @@ func (v Volume) String() string {
 	}
 }
 
-// Overlaps tells whether two volumes of one node have content in common.
+// Overlaps reports whether two volumes of one node share content.
 func (v Volume) Overlaps(other Volume) bool {
 	switch {
 	case v.Sort() != other.Sort() || v.Sort() == Tmpfs:
@@ -68,13 +68,13 @@ func (v Volume) Overlaps(other Volume) bool {
 	return Within(v.Source, other.Source) || Within(other.Source, v.Source)
 }
 
-// Within tells whether a clean path is a directory or below it.
+// Within reports whether a clean path is a directory or below it.
 func Within(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
 }
 
-// Sharing lists the other containers that have content in common with a volume of a container: all
-// of them, whether they run or not. One whose definition cannot be read may have any.
+// Sharing lists the other containers, running or not, that share content with a volume of a container. A
+// container whose definition cannot be read may have any volume.
 func Sharing(all []Container, id string, volume Volume) (names []string) {
 	for _, ctr := range all {
 		if ctr.Definition.ID != id &&
@@ -85,7 +85,7 @@ func Sharing(all []Container, id string, volume Volume) (names []string) {
 	return names
 }
 
-// StoredVolume is what an engine tells about a named volume of its node.
+// StoredVolume is an engine's description of a named volume of its node.
 type StoredVolume struct {
 	Name       string    `json:"name"`
 	Path       string    `json:"path"` // on the node

@@ -91,8 +91,8 @@ func BenchmarkManyFiles(b *testing.B) {
 	}
 }
 
-// BenchmarkLargeFile tells what a byte costs that is changed in a large file: while the container
-// runs, in the freeze, and in the freeze if it was changed before the round that came last.
+// BenchmarkLargeFile measures the cost of a changed byte in a large file: while the container runs, in the
+// freeze, and in the freeze if the byte was changed before the last round.
 func BenchmarkLargeFile(b *testing.B) {
 	const size = 1 << 30
 	root := b.TempDir()
@@ -127,7 +127,7 @@ func BenchmarkLargeFile(b *testing.B) {
 		}
 		round("first", liveRound, false)
 		round("settled", liveRound, false)
-		time.Sleep(20 * time.Millisecond) // The clock of files goes on.
+		time.Sleep(20 * time.Millisecond) // The clock of files advances.
 		round("frozen-change", finalRound, true)
 		time.Sleep(20 * time.Millisecond)
 		round("live-change", liveRound, true)
@@ -141,8 +141,7 @@ func BenchmarkLargeFile(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has used: on a machine that is busy it tells more than the
-// time that passes.
+// processorTime returns the processor time of this process: on a busy machine it means more than the clock.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage unix.Rusage
@@ -152,8 +151,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// heapPeak begins to watch how much memory is in use, and returns a function that ends that and
-// tells the most, in MB.
+// heapPeak starts measuring the memory in use, and returns a function that stops and returns the maximum,
+// in MB.
 func heapPeak() func() float64 {
 	ctx, stop := context.WithCancel(context.Background())
 	most := make(chan float64)

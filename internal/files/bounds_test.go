@@ -23,7 +23,7 @@ func inUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// TestMemoryForDeepTrees has paths of 200 KB: one for each of the directories on the way would be 80 MB.
+// TestMemoryForDeepTrees has paths of 200 KB: one for each of the directories along them would be 80 MB.
 func TestMemoryForDeepTrees(t *testing.T) {
 	root := shaft(t, 800, strings.Repeat("large", 500_000))
 	source, err := NewSource(SourceConfig{Trees: []Tree{{Kind: Writable, Path: root}}, Dir: scratch(t),
@@ -49,7 +49,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// shaft makes directories one in the other, with a file in the last.
+// shaft makes nested directories, with a file in the last.
 func shaft(t *testing.T, levels int, content string) string {
 	t.Helper()
 	root := scratch(t)
@@ -75,8 +75,8 @@ func TestPathsThatAreTooLong(t *testing.T) {
 	}
 }
 
-// TestNothingIsHeldAfterAnError breaks rounds in a directory with so many others in it that their
-// names are on disk.
+// TestNothingIsHeldAfterAnError breaks rounds in a directory with so many others in it that their names are
+// on disk.
 func TestNothingIsHeldAfterAnError(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		root, dir := scratch(t), scratch(t)
@@ -103,7 +103,7 @@ func TestNothingIsHeldAfterAnError(t *testing.T) {
 	}
 }
 
-// openIn lists what this process has open below a directory.
+// openIn lists the open files of this process below a directory.
 func openIn(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -117,8 +117,8 @@ func openIn(t *testing.T, dir string) (found []string) {
 	return found
 }
 
-// TestALargeFileIsNotMadeAnewForALittle has what the file has elsewhere written once more, as many
-// files have zeros.
+// TestALargeFileIsNotMadeAnewForALittle writes a part of the file's content once more, as with zeros in
+// many files.
 func TestALargeFileIsNotMadeAnewForALittle(t *testing.T) {
 	const size, piece = 48 << 20, 700_000
 	root := scratch(t)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// model is a file's content as a slice, with what of it is a hole.
+// model is a file's content as a slice, and its holes.
 type model struct {
 	content []byte
 	data    []bool // for each block
@@ -28,7 +28,7 @@ func newModel(blocks int) *model {
 	return &model{content: make([]byte, blocks*modelBlock), data: make([]bool, blocks)}
 }
 
-// grown is a file as a first round makes it.
+// grown returns a file as a first round writes it.
 func grown(random *rand.Rand, w *roundWriter, e *Entry, blocks int) *model {
 	m := newModel(blocks)
 	e.Size = int64(len(m.content))
@@ -55,7 +55,7 @@ func fillRandom(random *rand.Rand, p []byte) {
 	}
 }
 
-// changed is a file that a further round changes by every kind of operation.
+// changed returns a file that a further round changes by every kind of operation.
 func changed(random *rand.Rand, w *roundWriter, e *Entry, before *model, copies bool) *model {
 	blocks := 1 + random.IntN(60)
 	m := newModel(blocks)

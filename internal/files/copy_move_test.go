@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bulk is what is in each directory: much more than the records of a move.
+// bulk is the size of each directory's content: much more than the records of a move.
 const bulk = 100_000
 
-// settled makes directories with files, and copies them until all is settled.
+// directories makes directories with files, and copies them until everything is settled.
 func directories(t *testing.T, paths ...string) *copying {
 	t.Helper()
 	root := scratch(t)
@@ -30,12 +30,12 @@ func directories(t *testing.T, paths ...string) *copying {
 	return c
 }
 
-// TestDirectoriesThatMove has directories under other names, and nothing in them sent again.
+// TestDirectoriesThatMove renames directories, and sends nothing in them again.
 func TestDirectoriesThatMove(t *testing.T) {
 	for what, test := range map[string]struct {
 		directories []string
 		change      func(t *testing.T, at func(string) string)
-		most        int64 // bytes that are sent
+		most        int64 // maximum of sent bytes
 	}{
 		"another name": {[]string{"a", "a/b/c", "d"}, func(t *testing.T, at func(string) string) {
 			check(t, os.Rename(at("a"), at("z")))
@@ -109,7 +109,7 @@ func TestDirectoriesThatMove(t *testing.T) {
 	}
 }
 
-// TestDirectoriesThatMoveWithHardLinks has names of one inode inside and outside.
+// TestDirectoriesThatMoveWithHardLinks has names of one inode inside and outside of the directories.
 func TestDirectoriesThatMoveWithHardLinks(t *testing.T) {
 	c := directories(t, "a", "b", "c", "d")
 	at := func(name string) string { return filepath.Join(c.from, name) }

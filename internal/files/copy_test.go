@@ -21,7 +21,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// scratch is a directory that is removed at the end whatever is in it.
+// scratch returns a directory that is removed at the end whatever its contents.
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "godwit-files-")
@@ -103,7 +103,7 @@ func fileCapability() []byte {
 	return append(b, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 }
 
-// awkward makes a tree with one of everything.
+// awkward makes a tree with every kind of entry.
 func awkward(t *testing.T) string {
 	t.Helper()
 	root := scratch(t)
@@ -221,7 +221,7 @@ func TestCopyIsExact(t *testing.T) {
 		return name != "trusted.overlay.origin" && name != "trusted.overlay.impure" &&
 			name != "trusted.overlay.nlink"
 	})
-	// A name that is linked from outside of the tree is a file of its own in the copy.
+	// A name that is also linked from outside of the tree becomes a separate file in the copy.
 	got := snapshot(t, copyTree(t, source), nil)
 	same(t, without(want, "/half"), without(got, "/half"))
 	if !strings.Contains(want["/half"], got["/half"]) {
@@ -265,7 +265,7 @@ func atimes(t *testing.T, root string) map[string]string {
 	return times
 }
 
-// deep makes a chain of directories, far beyond PATH_MAX, with siblings on the way, and returns its root.
+// deep makes a chain of directories, far beyond PATH_MAX, with siblings along it, and returns its root.
 func deep(t *testing.T, levels int, name string) string {
 	t.Helper()
 	root := scratch(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// noise is content that nothing makes shorter.
+// noise returns incompressible content.
 func noise(size int, seed uint64) string {
 	source := rand.NewChaCha8([32]byte{byte(seed)})
 	p := make([]byte, size)
@@ -64,7 +64,7 @@ func rotate(t *testing.T, path string) {
 	write(t, path, string(p[len(p)/2:])+string(p[:len(p)/2]))
 }
 
-// replace does what careful programs do: write a new file beside, and rename it.
+// replace acts like careful programs: it writes a new file, and renames it.
 func replace(t *testing.T, path string) {
 	t.Helper()
 	p, err := os.ReadFile(path)

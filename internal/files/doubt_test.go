@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hooked is a writer that does something before it takes its second piece, when a round is under way.
+// hooked is a writer that calls a function before its second write, when a round is under way.
 type hooked struct {
 	bytes.Buffer
 	pieces int
@@ -31,8 +31,8 @@ func (w *hooked) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// crowd makes a large file and so many small ones that a round, while it sends the first, cannot
-// have looked at what comes behind them.
+// crowd makes a large file and so many small ones that a round, while it sends the first, cannot have read
+// those behind it.
 func crowd(t *testing.T, root string) {
 	t.Helper()
 	write(t, filepath.Join(root, "n"), strings.Repeat("large", 100_000))
@@ -41,8 +41,8 @@ func crowd(t *testing.T, root string) {
 	}
 }
 
-// TestALinkThatIsMadeBesideTheFinalRound is what a checkpoint does with files that are open and
-// were unlinked, but have other names: it links them beside the final round.
+// TestALinkThatIsMadeBesideTheFinalRound acts like a checkpoint with open files that were unlinked but have
+// other names: it links them beside the final round.
 func TestALinkThatIsMadeBesideTheFinalRound(t *testing.T) {
 	root := scratch(t)
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -78,7 +78,7 @@ func TestFilesThatWereOnlyReadAreNotReadAgain(t *testing.T) {
 	settle(t)
 	c.do(liveRound)
 
-	// The access time is the only one that the kernel itself sets without moving the ctime.
+	// The access time is the only time that the kernel itself sets without changing the ctime.
 	for _, name := range []string{"small", "large", "linked"} {
 		read(t, at(name))
 	}
@@ -90,7 +90,7 @@ func TestFilesThatWereOnlyReadAreNotReadAgain(t *testing.T) {
 	c.compare()
 }
 
-// read reads a file so that its access time moves, however its file system is mounted otherwise.
+// read reads a file so that its access time changes, whatever the mount options of its file system.
 func read(t *testing.T, path string) {
 	t.Helper()
 	var before, after unix.Stat_t
@@ -109,7 +109,7 @@ func read(t *testing.T, path string) {
 	}
 }
 
-// mountOf makes a directory a mount of its own, once, and returns it.
+// mountOf makes a directory a separate mount, once, and returns it.
 func mountOf(t *testing.T, path string) string {
 	t.Helper()
 	dir := filepath.Dir(path)
@@ -123,8 +123,8 @@ func mountOf(t *testing.T, path string) string {
 	return dir
 }
 
-// TestAFileThatCannotBeReadIsNotLeftOut looks as a user who may not read it: that is what root is
-// on some network file systems.
+// TestAFileThatCannotBeReadIsNotLeftOut reads as a user without permission, like root on some network file
+// systems.
 func TestAFileThatCannotBeReadIsNotLeftOut(t *testing.T) {
 	root := scratch(t)
 	write(t, filepath.Join(root, "secret"), "x")
@@ -136,7 +136,7 @@ func TestAFileThatCannotBeReadIsNotLeftOut(t *testing.T) {
 	r := &fileReader{xattrs: newXattrReader()}
 	errs := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here
+		runtime.LockOSThread() // never unlocked: the thread ends here
 		errs <- withoutPower()
 		_, err := r.open(dir, "secret", unix.DT_REG)
 		errs <- err
@@ -153,7 +153,7 @@ func TestAFileThatCannotBeReadIsNotLeftOut(t *testing.T) {
 	check(t, <-errs)
 }
 
-// withoutPower lets file modes hold for the present thread.
+// withoutPower makes file modes apply to the current thread.
 func withoutPower() error {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData

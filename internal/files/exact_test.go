@@ -20,7 +20,8 @@ func inodeOf(t *testing.T, path string) *unix.Stat_t {
 	return &stat
 }
 
-// TestWrittenThroughAMapping writes to pages that are dirty already, which moves no time of the file.
+// TestWrittenThroughAMapping writes to pages that are already dirty, which does not change the file's
+// times.
 func TestWrittenThroughAMapping(t *testing.T) {
 	root := scratch(t)
 	path := filepath.Join(root, "mapped")
@@ -58,11 +59,11 @@ func TestWrittenThroughAMapping(t *testing.T) {
 		t.Fatal("the kernel has moved a time whenever something was written: this test proves nothing")
 	}
 	check(t, unix.Munmap(m))
-	mapped = Mapped{} // nobody has mapped it any more, but somebody had when it was read
+	mapped = Mapped{} // the mapping is gone, but existed at the read
 	c.end()
 }
 
-// TestChangedWhileCopied changes files, names and directories while a round is in the middle of them.
+// TestChangedWhileCopied changes files, names and directories in the middle of a round.
 func TestChangedWhileCopied(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, at func(string) string){
 		"shorter": func(t *testing.T,
@@ -126,7 +127,7 @@ func TestChangedWhileCopied(t *testing.T) {
 				done <- err
 			}()
 			begin := make([]byte, 1<<20)
-			_, err := io.ReadFull(r, begin) // the source is somewhere in the large file, and waits
+			_, err := io.ReadFull(r, begin) // the source is in the large file, and waits
 			check(t, err)
 			change(t, at)
 			_, err = c.mirror.Round(context.Background(), io.MultiReader(bytes.NewReader(begin), r))
@@ -137,8 +138,8 @@ func TestChangedWhileCopied(t *testing.T) {
 	}
 }
 
-// TestTwentyGibibytes is about offsets beyond 32 bits and lists of chunks of a file that large,
-// most of which is holes.
+// TestTwentyGibibytes covers offsets beyond 32 bits and lists of chunks for a file of this size, mostly
+// holes.
 func TestTwentyGibibytes(t *testing.T) {
 	root := scratch(t)
 	path := filepath.Join(root, "large")

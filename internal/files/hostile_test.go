@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forge makes a whole stream, with the right digest, of records that write puts in.
+// forge makes a complete stream, with the right digest, from the output of write.
 func forge(t testing.TB, write func(w *roundWriter)) []byte {
 	t.Helper()
 	return forgeRound(t, 1, lastRound, write)
@@ -202,7 +202,7 @@ func TestBrokenBlocks(t *testing.T) {
 	}
 }
 
-// hostileSource is small, but has one of most things.
+// hostileSource is small, but has most kinds of entries.
 func hostileSource(t *testing.T) string {
 	t.Helper()
 	source := scratch(t)
@@ -338,8 +338,8 @@ func (brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzMirror gives arbitrary records, in blocks with the right digest, to a mirror that has
-// something of everything.
+// FuzzMirror gives arbitrary records, in blocks with the right digest, to a mirror with entries of every
+// kind.
 func FuzzMirror(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(payload(f, oneOfEach))
@@ -391,7 +391,7 @@ func FuzzMirror(f *testing.F) {
 	})
 }
 
-// fuzzBase is what there is before arbitrary records come.
+// fuzzBase writes the state before the arbitrary records.
 func fuzzBase(w *roundWriter) {
 	begin(w)
 	w.directory("d")
@@ -409,7 +409,7 @@ func fuzzBase(w *roundWriter) {
 	leave(w)
 }
 
-// payload is what a round consists of between its first record and its last.
+// payload returns the part of a round between its first record and its last.
 func payload(t testing.TB, write func(w *roundWriter)) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -5,7 +5,7 @@ import "testing"
 func TestManyFilesWithSeveralNames(t *testing.T) {
 	table := newLinkTable(scratch(t))
 	defer table.close()
-	check(t, table.move(64)) // To disk, sooner than it would go there.
+	check(t, table.move(64)) // To disk, sooner than usual.
 	const count = 5000
 	key := func(i int) inode { return inode{device: uint64(i % 3), number: uint64(i)} }
 	for i := range count {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// give ends a copy as if it had broken off, and moves what there is of it aside.
+// give ends a copy as if it had broken off, and moves its partial result aside.
 func (c *copying) give() (kept string) {
 	c.t.Helper()
 	kept = scratch(c.t)
@@ -24,8 +24,8 @@ func (c *copying) give() (kept string) {
 	return kept
 }
 
-// goOn begins another attempt, with what an earlier one has left. It returns the size of what the
-// mirror tells.
+// goOn begins another attempt with the partial result of an earlier one. It returns the size of the
+// mirror's report.
 func goOn(t *testing.T, tree, kept string) (c *copying, told int) {
 	t.Helper()
 	c = startCopy(t, tree)
@@ -60,7 +60,7 @@ func TestABrokenCopyGoesOn(t *testing.T) {
 	again.end()
 }
 
-// TestABrokenCopyGoesOnFromAnywhere cuts a round at many places.
+// TestABrokenCopyGoesOnFromAnywhere interrupts a round at many places.
 func TestABrokenCopyGoesOnFromAnywhere(t *testing.T) {
 	root := awkward(t)
 	stream := send(t, Tree{Kind: Writable, Path: root})
@@ -73,10 +73,10 @@ func TestABrokenCopyGoesOnFromAnywhere(t *testing.T) {
 		if _, err := c.mirror.Round(context.Background(), bytes.NewReader(stream[:length])); err == nil {
 			t.Fatal("a round that was cut off is taken for whole")
 		}
-		check(t, os.MkdirAll(c.to, 0o700)) // nothing may have come
+		check(t, os.MkdirAll(c.to, 0o700)) // possibly nothing has come
 		again, _ := goOn(t, root, c.give())
 		stats := again.do(liveRound)
-		const block = 2 << 20 // not all of what came was in a whole one
+		const block = 2 << 20 // the received data may end in the middle of a block
 		if want := max(0, int64(length)-block); stats.KeptBytes < want ||
 			stats.SentBytes > int64(len(stream))-want {
 			t.Errorf("cut at %d of %d: %d are kept, and %d sent", length, len(stream), stats.KeptBytes,
@@ -86,8 +86,8 @@ func TestABrokenCopyGoesOnFromAnywhere(t *testing.T) {
 	}
 }
 
-// TestChangesBetweenAttempts does to the container's files whatever there is between a broken copy
-// and the next one.
+// TestChangesBetweenAttempts makes every kind of change to the container's files between a broken copy and
+// the next one.
 func TestChangesBetweenAttempts(t *testing.T) {
 	for i, name := range slices.Sorted(maps.Keys(changes(nil))) {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestChangesBetweenAttempts(t *testing.T) {
 	}
 }
 
-// TestAnythingMayHappenToWhatWasKept damages it, as crashes and people do.
+// TestAnythingMayHappenToWhatWasKept damages the partial result, as crashes and people do.
 func TestAnythingMayHappenToWhatWasKept(t *testing.T) {
 	victim := filepath.Join(scratch(t), "victim")
 	for what, damage := range map[string]func(t *testing.T, at func(string) string){
@@ -180,7 +180,7 @@ func TestAnythingMayHappenToWhatWasKept(t *testing.T) {
 	}
 }
 
-// TestSeveralAttempts breaks off again and again, and adds up what was sent.
+// TestSeveralAttempts breaks off again and again, and adds up the sent bytes.
 func TestSeveralAttempts(t *testing.T) {
 	root := awkward(t)
 	var kept string
@@ -241,7 +241,7 @@ func TestAMirrorThatHasNothing(t *testing.T) {
 	c.end()
 }
 
-// telling is what a mirror tells of a tree.
+// telling returns a mirror's report of a tree.
 func telling(t testing.TB, write func(k *keptWriter)) []byte {
 	t.Helper()
 	var stream bytes.Buffer
@@ -446,7 +446,8 @@ func many(k *keptWriter, n int) {
 	}
 }
 
-// TestClaimsThatAreNotTrueBreakTheCopyOnly has a mirror tell of files and directories that it has not.
+// TestClaimsThatAreNotTrueBreakTheCopyOnly lets a mirror report files and directories that it does not
+// have.
 func TestClaimsThatAreNotTrueBreakTheCopyOnly(t *testing.T) {
 	root := scratch(t)
 	check(t, os.Mkdir(filepath.Join(root, "d"), 0o755))
@@ -465,7 +466,7 @@ func TestClaimsThatAreNotTrueBreakTheCopyOnly(t *testing.T) {
 	check(t, c.mirror.Undo())
 }
 
-// FuzzKept gives a source anything for what its mirror tells.
+// FuzzKept gives a source arbitrary data as its mirror's report.
 func FuzzKept(f *testing.F) {
 	records := func(write func(k *keptWriter)) []byte {
 		k := &keptWriter{}

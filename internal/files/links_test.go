@@ -60,7 +60,7 @@ func TestHardLinksComeAndGo(t *testing.T) {
 
 func TestAsManyNamesAsThereMayBe(t *testing.T) {
 	if os.Getenv(soakSeeds) == "" {
-		return // 65,000 names take seconds; the soak test has the time
+		return // 65,000 names take seconds; only the soak test does it
 	}
 	s := newStagehand(t, Limits{})
 	const names = 65_000 // EXT4_LINK_MAX

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMirrorBelievesNothing sends what does not fit what is there.
+// TestMirrorBelievesNothing sends records that do not fit the existing tree.
 func TestMirrorBelievesNothing(t *testing.T) {
 	fifo := Entry{Name: "p", Mode: unix.S_IFIFO | 0o600}
 	for what, records := range map[string]func(w *roundWriter){
@@ -117,8 +117,8 @@ func TestNoDevicesAmongTheEnginesFiles(t *testing.T) {
 	}
 }
 
-// TestLinksSwappedInMeanwhile has somebody at the target replace directories and files by links
-// that lead out, between rounds and in the middle of one.
+// TestLinksSwappedInMeanwhile: at the target, a program replaces directories and files by links that lead
+// out, between rounds and in the middle of one.
 func TestLinksSwappedInMeanwhile(t *testing.T) {
 	outside := scratch(t)
 	write(t, filepath.Join(outside, "f"), "untouched")
@@ -168,7 +168,7 @@ func TestLinksSwappedInMeanwhile(t *testing.T) {
 				}
 				w.CloseWithError(errors.Join(err, out.end()))
 			}()
-			// Whether it succeeds depends on what had been opened: what matters is where it goes.
+			// Success depends on what was already open: only the destination matters.
 			_, err := s.mirror.Round(context.Background(), r)
 			r.Close()
 			if t.Log(what, when, err); err != nil && strings.Contains(err.Error(), "rename") {
@@ -183,7 +183,7 @@ func TestLinksSwappedInMeanwhile(t *testing.T) {
 	}
 }
 
-// swapIn puts a link in the place of what is there.
+// swapIn replaces a file or directory by a link.
 func swapIn(path, to string) error {
 	err := os.Rename(path, path+".away")
 	if errors.Is(err, os.ErrNotExist) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stagehand plays the source of a mirror with records of its own.
+// stagehand plays the source of a mirror with its own records.
 type stagehand struct {
 	t      *testing.T
 	mirror *Mirror
@@ -28,7 +28,7 @@ func newStagehand(t *testing.T, limits Limits) *stagehand {
 	return &stagehand{t: t, mirror: m, dir: filepath.Join(dir, "writable-")}
 }
 
-// try sends a round about the one tree.
+// try sends a round with the one tree.
 func (s *stagehand) try(kind roundKind, write func(w *roundWriter)) error {
 	s.t.Helper()
 	s.number++
@@ -56,7 +56,7 @@ func (s *stagehand) last() {
 
 func (s *stagehand) at(name string) string { return filepath.Join(s.dir, name) }
 
-// moment is a time that nothing is given by itself.
+// moment returns a time that nothing gets by itself.
 func moment(n int64) Timestamp {
 	return Timestamp{Seconds: 1_000_000_000 + n, Nanoseconds: 123_456_789}
 }
@@ -238,7 +238,7 @@ func TestNamesChangePlaces(t *testing.T) {
 		w.leave(aDirectory(3))
 		w.leave(aDirectory(5))
 	})
-	s.round(func(w *roundWriter) { // a and b swap; d becomes a directory of what was below it
+	s.round(func(w *roundWriter) { // a and b swap; d becomes a directory from below it
 		w.park("a", 1)
 		w.park("b", 2)
 		w.enter("d")
@@ -275,7 +275,7 @@ func TestLimitsAreOnWhatIsThere(t *testing.T) {
 	s := newStagehand(t, Limits{Bytes: 100_000, Entries: 4})
 	large := strings.Repeat("x", 60_000)
 	s.round(func(w *roundWriter) { w.file(aFile("a", large), large); w.up() })
-	for range 5 { // in place, removed and made again, made beside: there is always one of it
+	for range 5 { // changed in place, removed and made again, made beside: there is always one of it
 		s.round(func(w *roundWriter) { w.rewrite(aFile("a", large), large); w.up() })
 		s.round(func(w *roundWriter) { w.remove("a"); w.file(aFile("a", large), large); w.up() })
 		s.round(func(w *roundWriter) {

@@ -22,7 +22,7 @@ func overlay(t *testing.T, lower, upper, options string) string {
 	return merged
 }
 
-// lowerTree is what an image might have.
+// lowerTree is a tree as in an image.
 func lowerTree(t *testing.T) string {
 	t.Helper()
 	lower := scratch(t)
@@ -38,7 +38,7 @@ func lowerTree(t *testing.T) string {
 	return lower
 }
 
-// change does with a mounted container what leaves every kind of trace in the upper directory.
+// change makes changes in a mounted container that leave every kind of trace in the upper directory.
 func change(t *testing.T, merged string) {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(merged, name) }

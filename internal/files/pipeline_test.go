@@ -7,7 +7,7 @@ import (
 	"github.com/godwit/godwit/internal/guard"
 )
 
-// TestPanicEndsAPipeline: a panic in any of its parts is its error, and nothing of it waits for ever.
+// TestPanicEndsAPipeline: a panic in any of its parts becomes its error, and no part waits for ever.
 func TestPanicEndsAPipeline(t *testing.T) {
 	const jobs = 100
 	nothing := func(int) error { return nil }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// transcript is a sink that writes down what it is told.
+// transcript is a sink that records its calls.
 type transcript struct{ lines []string }
 
 func (s *transcript) say(format string, args ...any) error {
@@ -51,7 +51,7 @@ func (s *transcript) copy(offset, from, length int64) error {
 }
 func (s *transcript) done(offset int64) error { return s.say("done %d", offset) }
 
-// forgeRound makes a whole round of what write puts in.
+// forgeRound makes a complete round with the output of write.
 func forgeRound(t testing.TB, number uint64, kind roundKind, write func(w *roundWriter)) []byte {
 	t.Helper()
 	var stream bytes.Buffer
@@ -66,7 +66,7 @@ func forgeRound(t testing.TB, number uint64, kind roundKind, write func(w *round
 	return stream.Bytes()
 }
 
-// oneOfEach writes every record that there is.
+// oneOfEach writes every kind of record.
 func oneOfEach(w *roundWriter) {
 	root := Entry{Mode: unix.S_IFDIR | 0o755}
 	file := Entry{Name: "f", Mode: unix.S_IFREG | 0o640, UID: 1, GID: 1<<32 - 1, Size: 100, Stored: 512,

@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copying is a copy in rounds that a test does step by step.
+// copying is a copy in rounds that a test executes step by step.
 type copying struct {
 	t      *testing.T
 	source *Source
 	mirror *Mirror
 	from   string
 	to     string
-	sent   int64 // by the latest round, all in all
+	sent   int64 // by the latest round, and in total
 }
 
 func startCopy(t *testing.T, tree string) *copying {
@@ -90,7 +90,7 @@ func TestRoundsOfATreeThatStaysAsItIs(t *testing.T) {
 	c.end()
 }
 
-// settle waits until the clock of files has gone on, so that what was written until now is settled.
+// settle waits until the clock of files has advanced, so that earlier writes are settled.
 func settle(t *testing.T) {
 	t.Helper()
 	var now, files unix.Timespec
@@ -104,7 +104,8 @@ func settle(t *testing.T) {
 	}
 }
 
-// changes are what may happen to a tree between two rounds. Each leaves the tree so that others may follow.
+// changes returns the possible changes to a tree between two rounds. Each leaves the tree so that others
+// may follow.
 func changes(at func(string) string) map[string]func(t *testing.T) {
 	return map[string]func(t *testing.T){
 		"attributes of all kinds": func(t *testing.T) {
@@ -228,8 +229,8 @@ func changes(at func(string) string) map[string]func(t *testing.T) {
 	}
 }
 
-// TestEachChangeBetweenRounds does each of them once before a live round and, another time, right
-// before the final one.
+// TestEachChangeBetweenRounds makes each change once before a live round and, another time, right before
+// the final one.
 func TestEachChangeBetweenRounds(t *testing.T) {
 	names := slices.Sorted(maps.Keys(changes(nil)))
 	for i, name := range names {
@@ -252,8 +253,8 @@ func TestEachChangeBetweenRounds(t *testing.T) {
 	}
 }
 
-// TestChangesBesideALongDirectory has some before and behind a directory whose names are in several
-// frames of the manifest, and in that.
+// TestChangesBesideALongDirectory makes changes before, behind and in a directory whose names are in
+// several frames of the manifest.
 func TestChangesBesideALongDirectory(t *testing.T) {
 	root := scratch(t)
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -276,8 +277,8 @@ func TestChangesBesideALongDirectory(t *testing.T) {
 	c.compare()
 }
 
-// TestFilesOnWhichAProcessHasALease cannot be read before it gives that up, which only live rounds
-// can wait for.
+// TestFilesOnWhichAProcessHasALease: they cannot be read before the process gives up the lease, and only
+// live rounds can wait for that.
 func TestFilesOnWhichAProcessHasALease(t *testing.T) {
 	root := scratch(t)
 	lease := leaser(t, root)
@@ -303,8 +304,8 @@ func TestFilesOnWhichAProcessHasALease(t *testing.T) {
 	c.end()
 }
 
-// TestLeasedFilesOfSeveralNames have a lease when they are new, when they get a further name, when
-// what had one name has another besides, and when they come under another name than they had.
+// TestLeasedFilesOfSeveralNames: files have a lease when they are new, when they get an additional name,
+// when a file with one name gets another, and when they are renamed.
 func TestLeasedFilesOfSeveralNames(t *testing.T) {
 	root := scratch(t)
 	at := func(name string) string { return filepath.Join(root, name) }
@@ -338,7 +339,7 @@ func TestLeasedFilesOfSeveralNames(t *testing.T) {
 	c.end()
 }
 
-// TestLeasedFilesInAFullBatch are new, and so many that their records do not wait beside others.
+// TestLeasedFilesInAFullBatch: the files are new, and so many that their records do not wait beside others.
 func TestLeasedFilesInAFullBatch(t *testing.T) {
 	root := scratch(t)
 	for i := range 2 * batchBytes / inlineSize {
@@ -353,7 +354,7 @@ func TestLeasedFilesInAFullBatch(t *testing.T) {
 	c.end()
 }
 
-// leaser takes leases for writing on files, which the returned function takes back.
+// leaser takes write leases on files, and the returned function releases them.
 func leaser(t *testing.T, root string) func(name string) (release func()) {
 	return func(name string) func() {
 		t.Helper()

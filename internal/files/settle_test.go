@@ -73,7 +73,7 @@ func TestClockThatIsSetBack(t *testing.T) {
 	if !back.behind(now) {
 		t.Error("a clock that was set back by a second is not noticed")
 	}
-	// Then no stamp is believed: what was written meanwhile may have one that the file had before.
+	// From then on no time stamp is trusted: later writes may get one that the file had before.
 	root := scratch(t)
 	write(t, filepath.Join(root, "file"), "before")
 	c := startCopy(t, root)
@@ -90,7 +90,7 @@ func TestClockThatIsSetBack(t *testing.T) {
 	c.end()
 }
 
-// TestWritesThroughAMapping is about those that the kernel does not note: all but the first to a page.
+// TestWritesThroughAMapping covers writes that the kernel does not note: all but the first to a page.
 func TestWritesThroughAMapping(t *testing.T) {
 	root := scratch(t)
 	path := filepath.Join(root, "mapped")
@@ -123,7 +123,7 @@ func TestMappingsThatCannotBeRead(t *testing.T) {
 	c := startCopy(t, scratch(t))
 	failure := errors.New("no such container")
 	c.source.config.Mapped = func(context.Context) (Mapped, error) { return Mapped{}, failure }
-	for range 2 { // A source that has failed stays so.
+	for range 2 { // A source that has failed stays failed.
 		if _, err := c.source.Round(t.Context(), os.Stdout, nil); !errors.Is(err, failure) {
 			t.Errorf("round without knowing what is mapped: %v", err)
 		}

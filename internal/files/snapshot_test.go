@@ -6,7 +6,7 @@ import (
 	"github.com/godwit/godwit/internal/files/filestest"
 )
 
-// snapshot describes a tree completely, by means that are not those under test.
+// snapshot describes a tree completely, without the code under test.
 func snapshot(t *testing.T, path string, attributes func(string) bool) filestest.Snapshot {
 	t.Helper()
 	lines, err := filestest.Take(path, filestest.Options{Xattrs: attributes})

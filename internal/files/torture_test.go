@@ -17,14 +17,14 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/torture"
 )
 
-// tortured is a directory on its way, with processes at work in it.
+// tortured is a directory being copied, with processes at work in it.
 type tortured struct {
 	tree    Tree
 	gang    *torture.Gang
 	reserve bool
 }
 
-// compare is about every attribute and byte, and where nothing was reserved also about which bytes are holes.
+// compare compares every attribute and byte, and, if nothing was reserved, also the holes.
 func (d *tortured) compare(t *testing.T, copied string) {
 	t.Helper()
 	take := func(path string, zeros bool) filestest.Snapshot {
@@ -39,7 +39,7 @@ func (d *tortured) compare(t *testing.T, copied string) {
 	}
 }
 
-// tormented makes a directory and puts processes to work there.
+// tormented makes a directory and starts processes in it.
 func tormented(t *testing.T, tree Tree, seed uint64, processes int) *tortured {
 	t.Helper()
 	tree.Path = scratch(t)
@@ -57,7 +57,7 @@ func tormented(t *testing.T, tree Tree, seed uint64, processes int) *tortured {
 	return &tortured{tree: tree, gang: gang, reserve: reserve}
 }
 
-// transfer makes a round at one end and does it at the other.
+// transfer makes a round at one end and applies it at the other.
 func transfer(t *testing.T, m *Mirror, round func(w io.Writer) (RoundStats, error)) (RoundStats, bool) {
 	t.Helper()
 	r, w := io.Pipe()
@@ -80,8 +80,8 @@ func transfer(t *testing.T, m *Mirror, round func(w io.Writer) (RoundStats, erro
 	return s.stats, last
 }
 
-// survivesTorture copies two directories in rounds while processes do what they like in them, and
-// compares what came with what was there in the end.
+// survivesTorture copies two directories in rounds while processes work in them, and compares the copies
+// with the final directories.
 func survivesTorture(t *testing.T, seed uint64, rounds int) {
 	t.Helper()
 	all := []*tortured{
@@ -138,12 +138,12 @@ func survivesTorture(t *testing.T, seed uint64, rounds int) {
 	}
 }
 
-// remap gives a file one more name, as CRIU does for files that are open and deleted.
+// remap gives a file one more name, as CRIU does for open, deleted files.
 func remap(t *testing.T, dir string) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_RDWR|unix.O_TMPFILE, 0o600)
 	if errors.Is(err, unix.EPERM) {
-		return // the directory is immutable by now
+		return // the directory is immutable now
 	}
 	check(t, err)
 	defer unix.Close(fd)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestADirectoryThatWasThereIsAsItWas undoes copies into a directory that somebody else has made.
+// TestADirectoryThatWasThereIsAsItWas undoes copies into an existing directory.
 func TestADirectoryThatWasThereIsAsItWas(t *testing.T) {
 	source := awkward(t)
 	check(t, unix.Setxattr(source, "user.of-the-source", []byte("x"), 0))
@@ -35,8 +35,8 @@ func TestADirectoryThatWasThereIsAsItWas(t *testing.T) {
 	}
 }
 
-// TestLinkedFilesInADirectoryThatWasRemovedTakeNoRoom does not wait for the end of the copy: a
-// container may make and remove such directories for as long as it lasts.
+// TestLinkedFilesInADirectoryThatWasRemovedTakeNoRoom: the space is freed before the end of the copy,
+// because a container may make and remove such directories all the time.
 func TestLinkedFilesInADirectoryThatWasRemovedTakeNoRoom(t *testing.T) {
 	root := scratch(t)
 	at := func(name string) string { return filepath.Join(root, name) }

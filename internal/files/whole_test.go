@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// sendTrees writes trees as one round, which is the last.
+// sendTrees writes trees as a single, final round.
 func sendTrees(ctx context.Context, w io.Writer, trees []Tree, progress func(sent int64)) error {
 	s, err := NewSource(SourceConfig{Trees: trees, Dir: os.TempDir()})
 	if err != nil {
@@ -17,7 +17,7 @@ func sendTrees(ctx context.Context, w io.Writer, trees []Tree, progress func(sen
 	return errors.Join(err, s.Close())
 }
 
-// receiveTrees makes what comes until the last round, or nothing.
+// receiveTrees makes everything that comes until the last round, or nothing.
 func receiveTrees(ctx context.Context, r io.Reader, place Place, limits Limits) error {
 	m := NewMirror(place, limits)
 	for {

@@ -1,3 +1,3 @@
-// Package house checks how the source is built: which package may import which, and how large packages, types
-// and lines are. It has nothing but tests.
+// Package house checks the structure of the source: which package may import which, and how large packages,
+// types and lines are. It contains only tests.
 package house

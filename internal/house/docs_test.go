@@ -35,7 +35,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// pages are the Markdown files at the top and below docs.
+// pages returns the Markdown files at the top and below docs.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
@@ -57,7 +57,7 @@ func readPage(t *testing.T, path string) string {
 	return string(content)
 }
 
-// anchors that GitHub makes of a page's headings.
+// anchors returns the anchors that GitHub makes of a page's headings.
 func anchors(page string) map[string]bool {
 	all := map[string]bool{}
 	for _, heading := range headingPattern.FindAllStringSubmatch(page, -1) {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// mayImport has a row for each package: the packages of this module, without "internal/", that its code, not
-// its tests, imports. A new arrow is a decision: add it here, and say why in the commit. Arrows point down.
+// mayImport has a row for each package: the packages of this module, without "internal/", that its code
+// imports, without its tests. A new arrow is a decision: add it here, and say why in the commit. Arrows
+// point down.
 var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
 	"cmd/godwit": "agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
@@ -25,7 +26,7 @@ var mayImport = map[string]string{
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
 		"wire/stream",
 	"internal/access": "api audit kernel wire",
-	// lease: asks nobody whether a container is gone.
+	// lease: does not find out whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
 	// location: asks migrations where they have containers, and starts none.
 	"internal/location": "api cluster engine guard network patience wire/identity",
@@ -33,14 +34,14 @@ var mayImport = map[string]string{
 	"internal/placement": "",
 	"internal/api":       "",
 	"internal/audit":     "",
-	// bench: starts programs and reads what they print: neither agent nor engines.
+	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker " +
 		"lab/workload/coap " +
 		"lab/workload/face lab/workload/pages lab/workload/player lab/workload/tree memory " +
 		"memory/pipeline migration network predict units wire wire/identity",
 	"internal/bench/page": "bench",
 	"internal/cli":        "units",
-	// cluster: knows nodes and links, no containers; greetings bring what the agent makes of them.
+	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
@@ -49,15 +50,15 @@ var mayImport = map[string]string{
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
 	"internal/criu":       "criu/vet kernel",
 	"internal/criu/vet":   "",
-	// doctor: judges a whole node for a person; code asks kernel or criu for the one thing that it needs.
+	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
 	"internal/engine": "files guard memory",
 	"internal/engine/checkpoint": "criu criu/vet durable engine kernel memory memory/pager network " +
 		"network/dump network/nsstate",
-	// engine/containerd: an engine knows no other engine, no migration and no other node. What two engines
-	// need is a mechanism.
+	// engine/containerd: an engine knows no other engine, no migration and no other node. A need of two
+	// engines is a mechanism.
 	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore " +
 		"engine/mounts engine/oci engine/shim files/image kernel network network/dump patience",
 	"internal/engine/containerd/nerdctl": "engine files kernel patience",
@@ -76,7 +77,7 @@ var mayImport = map[string]string{
 	"internal/engine/podman": "durable engine engine/mounts engine/oci engine/shim files files/image " +
 		"files/tarsplit kernel patience",
 	"internal/engine/shim": "criu durable engine/checkpoint engine/mounts files kernel network",
-	// envelopes: checks what another node says; whether a container may come is for the agent.
+	// envelopes: checks another node's messages; the agent decides whether a container may come.
 	"internal/envelopes": "api compat engine migration transfer/layers",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
 	"internal/files":           "files/chunk guard",
@@ -122,10 +123,10 @@ var mayImport = map[string]string{
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",
 	"internal/policy":            "",
-	// predict: a function of what was measured.
+	// predict: a function of measurements.
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",
-	// residual: keeps pages; whoever uses a copy checks them.
+	// residual: keeps pages; the user of a copy checks them.
 	"internal/residual": "kernel memory migration",
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
@@ -148,7 +149,7 @@ var mayImport = map[string]string{
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",
-	// wire: moves bytes between nodes that know each other; what they mean is for the agent.
+	// wire: moves bytes between nodes that know each other; the agent interprets them.
 	"internal/wire":                   "guard patience wire/identity wire/stream",
 	"internal/wire/identity":          "",
 	"internal/wire/stream":            "guard",
@@ -156,15 +157,15 @@ var mayImport = map[string]string{
 	"scripts":                         "",
 }
 
-// pure packages decide and never act, so that every situation can be tested and told again: the same input
-// gives the same output. Without a clock, too: see forbidigo in .golangci.yml.
+// pure packages decide and never act, so that every situation can be tested and reproduced: the same input
+// gives the same output. They have no clock, either: see forbidigo in .golangci.yml.
 var pure = []string{"compat", "migration", "placement", "policy", "predict", "units"}
 
-// impure are packages of the standard library and others that act, wait, lock, or draw lots.
+// impure are packages of the standard library and others that act, wait, lock, or draw random numbers.
 var impure = []string{"os", "io/fs", "net", "net/http", "syscall", "golang.org/x/sys/unix", "context", "sync",
 	"math/rand", "math/rand/v2", "crypto/rand"}
 
-// TestImports: each package imports what its row says, and no more.
+// TestImports: each package imports the packages in its row, and no others.
 func TestImports(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range packages(t) {
@@ -209,7 +210,7 @@ func checkImports(t *testing.T, p listed) {
 	}
 }
 
-// TestUnsafe: memory layouts of the kernel are read in one package only, where they are tested. The generated
+// TestUnsafe: only one package reads memory layouts of the kernel, and its tests cover that. The generated
 // code of the API is not ours.
 func TestUnsafe(t *testing.T) {
 	for _, p := range packages(t) {
@@ -223,8 +224,8 @@ func TestUnsafe(t *testing.T) {
 // engines are the adapters of engines.
 var engines = []string{"containerd", "docker", "embedded", "lxc", "podman"}
 
-// TestTestImports: tests may import what they like, but not the agent, whose API they speak, nor
-// another engine than their own.
+// TestTestImports: tests may import anything except the agent, whose API they use, and engines other than
+// their own.
 func TestTestImports(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, path := range slices.Concat(p.TestImports, p.XTestImports) {

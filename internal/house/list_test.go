@@ -25,7 +25,7 @@ type listed struct {
 // name of a package in the module.
 func (p listed) name() string { return strings.TrimPrefix(p.ImportPath, module) }
 
-// list has the packages of the module and those that they need.
+// list returns the packages of the module and their dependencies.
 var list = sync.OnceValues(func() ([]listed, error) {
 	cmd := exec.Command("go", "list", "-export", "-deps",
 		"-json=ImportPath,Dir,Export,DepOnly,GoFiles,Imports,TestImports,XTestImports", "./...")
@@ -48,7 +48,7 @@ var list = sync.OnceValues(func() ([]listed, error) {
 	}
 })
 
-// packages are those of the module.
+// packages returns the packages of the module.
 func packages(t *testing.T) (own []listed) {
 	t.Helper()
 	all, err := list()

@@ -14,10 +14,10 @@ import (
 	"testing"
 )
 
-// messagesFile gets the list of messages, for who reads them all: make messages.
+// messagesFile receives the list of messages, for people who review them: make messages.
 const messagesFile = "../../build/messages.txt"
 
-// sentence is what a text has that is meant for people: three words in a row.
+// sentence matches text for people: three words in a row.
 var sentence = regexp.MustCompile(`[a-zA-Z]+,? [a-zA-Z%][a-zA-Z]*,? [a-zA-Z%]`)
 
 // translated are phrases that a native engineer does not write, with what to write instead (HOUSE.md, Prose).
@@ -46,10 +46,10 @@ var translated = map[string]string{
 	`\bare not those of\b`:                     "do not match",
 }
 
-// message is a text that a user can see, with where it is.
+// message is a text that a user can see, with its location.
 type message struct{ text, at string }
 
-// TestMessages lists all texts for people that the programs have, and wants them to be plain English.
+// TestMessages lists all texts for people in the programs, and checks that they are plain English.
 func TestMessages(t *testing.T) {
 	all := messages(t)
 	var lines strings.Builder
@@ -73,7 +73,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// messages are the texts for people in the code of the module, by file.
+// messages returns the texts for people in the module's code, by file.
 func messages(t *testing.T) (all []message) {
 	t.Helper()
 	set := token.NewFileSet()

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Limits of what must not grow: what was last reached. If a change makes a number smaller, lower its limit.
+// Limits of numbers that must not grow: the last values. If a change makes a number smaller, lower its
+// limit.
 const (
 	maxPackageLines  = 15335 // of a package, without tests and generated files
 	maxCycleLines    = 13543 // of files of one package that all need each other
@@ -16,10 +17,10 @@ const (
 	maxLongestColumn = 198   // of a line
 )
 
-// maxColumns is how wide a line of code should be at most; a tab counts as four columns.
+// maxColumns is the maximum width of a line of code; a tab counts as four columns.
 const maxColumns = 110
 
-// TestNumbers prints the numbers that say whether a stranger can find the way, and fails if one grows.
+// TestNumbers prints the numbers that show whether a stranger can find the way, and fails if one grows.
 func TestNumbers(t *testing.T) {
 	var packageLines, cycle, methods, fields largest
 	long, longest := 0, largest{}
@@ -62,7 +63,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// largest of some things.
+// largest is the largest of the things noted.
 type largest struct {
 	name string
 	size int

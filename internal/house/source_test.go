@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// source is what is counted of a package: its own code, without tests and generated files.
+// source holds the counts of a package's own code, without tests and generated files.
 type source struct {
 	name    string
 	lines   map[string]int             // of each file
@@ -23,7 +23,7 @@ type source struct {
 	fields  map[string]int             // of each struct
 }
 
-// sources reads and type-checks all packages but those of tests.
+// sources reads and type-checks all packages except those of tests.
 func sources(t *testing.T) (all []source) {
 	t.Helper()
 	deps, err := list()
@@ -106,7 +106,7 @@ func (s source) count(file *ast.File) {
 	}
 }
 
-// receiver is the name of a method's type.
+// receiver returns the name of a method's type.
 func receiver(of ast.Expr) string {
 	switch e := of.(type) {
 	case *ast.StarExpr:
@@ -121,7 +121,7 @@ func receiver(of ast.Expr) string {
 	return "?"
 }
 
-// cycle is the largest set of files of which each needs all others, by way of others if need be.
+// cycle returns the largest set of files in which each needs all others, directly or indirectly.
 func (s source) cycle() (files, lines int) {
 	for from := range s.lines {
 		there := s.reached(from)
@@ -138,7 +138,7 @@ func (s source) cycle() (files, lines int) {
 	return files, lines
 }
 
-// reached are the files that a file needs, itself among them if it is in a cycle.
+// reached returns the files that a file needs, itself among them if it is in a cycle.
 func (s source) reached(from string) map[string]bool {
 	there, next := map[string]bool{}, []string{from}
 	for len(next) > 0 {
@@ -154,7 +154,7 @@ func (s source) reached(from string) map[string]bool {
 	return there
 }
 
-// columns counts the lines of a file that are too long, and the columns of its longest one.
+// columns counts the overlong lines of a file, and the columns of its longest line.
 func columns(t *testing.T, path string) (long, longest int) {
 	t.Helper()
 	file, err := os.Open(path)

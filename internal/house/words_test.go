@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// words are those that Godwit once had for what the field calls otherwise. Each has what to say instead.
+// words are Godwit's former words for things that have a common name. Each has its replacement.
 var words = map[string]string{
 	`[Dd]oors?\b|\bdoor[A-Z]`:              "runtime shim (godwit-runc), or ingress mark (of a connection)",
 	`(?i)gatekeeper`:                       "server of the restore proxy",
@@ -25,21 +25,21 @@ var words = map[string]string{
 	`\bthe drain of (the|its|late) memory`: "post-copy push",
 }
 
-// persisted are words that stay where older releases, their files and their users know them: names of files,
-// sockets, chains, commands, options, fields of messages and of JSON.
+// persisted are words that stay where older releases, their files and their users know them: names of
+// files, sockets, chains, commands, options, fields of messages and of JSON.
 var persisted = regexp.MustCompile(`"door"|/run/godwit/door|"(bridged-)?doors"|"restore-gatekeeper"|` +
 	`GODWIT_(GATE|STAND)|"forerunner"|forerunner\.sock|proxy: forerunner|The word forerunner|` +
 	`-footprint|footprint-limit|"footprint"|` + "`footprint`" +
 	`|\(footprint\)|[a-z]Footprint|\.Footprint|Footprint +\*?[a-z]|` +
 	`"parked"|` + "`parked`" + `|late_pages|"LatePages|late\.sock`)
 
-// notOurs are places where a word has another meaning, which is the field's.
+// notOurs are places where a word has another, common meaning.
 var notOurs = map[string]string{
 	"internal/files":          "parked", // files that wait for their new name
 	"docs/internals/files.md": "parked",
 }
 
-// TestWords wants the field's words in code, comments, messages and documentation.
+// TestWords checks that code, comments, messages and documentation use the field's words.
 func TestWords(t *testing.T) {
 	compiled := map[*regexp.Regexp]string{}
 	for pattern, better := range words {
@@ -73,7 +73,7 @@ func otherMeaning(name, word string) bool {
 	return false
 }
 
-// goFiles are the module's Go files, with tests and without what is generated, relative to this directory.
+// goFiles returns the module's Go files, with tests and without generated code, relative to this directory.
 func goFiles(t *testing.T) (all []string) {
 	t.Helper()
 	for _, p := range packages(t) {

@@ -19,16 +19,17 @@ import (
 // agentTimeout is how long an agent may take to answer after its start.
 const agentTimeout = time.Minute
 
-// agentPool is of what containers in a lab get addresses. It is the same whatever the default is:
-// scripts know it.
+// agentPool is the pool of containers' addresses in a lab. It is fixed, whatever the default is, because
+// scripts depend on it.
 const agentPool = "10.88.0.0/16"
 
-// AgentLog is the file, on the machine, with what the agent of a node writes.
+// AgentLog returns the path, on the machine, of the log of a node's agent.
 func (l *Lab) AgentLog(node string) string {
 	return filepath.Join(runDirectory(l.name), node+"-agent.log")
 }
 
-// startAgents gives every node its identity and starts the agents: the first node founds, the others join it.
+// startAgents gives every node its identity and starts the agents: the first node creates the cluster, the
+// others join it.
 func (l *Lab) startAgents(ctx context.Context, config Config, report func(string)) error {
 	founder := nodeName(1)
 	address := nodeAddress(1).String()
@@ -69,13 +70,13 @@ func lastLine(text string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// StartAgent starts the agent of a node and returns when it answers. If it does not, the error has
-// the end of its log.
+// StartAgent starts the agent of a node and returns when it answers. If the agent does not answer, the
+// error contains the end of its log.
 func (l *Lab) StartAgent(ctx context.Context, node string, args ...string) error {
 	return l.StartAgentWith(ctx, node, nil, args...)
 }
 
-// StartAgentWith is StartAgent with further environment variables, KEY=VALUE.
+// StartAgentWith is StartAgent with additional environment variables, KEY=VALUE.
 func (l *Lab) StartAgentWith(ctx context.Context, node string, env []string, args ...string) error {
 	pid, err := l.agentPID(node)
 	if err != nil {
@@ -125,7 +126,7 @@ func (l *Lab) awaitAgent(ctx context.Context, node string) error {
 	return nil
 }
 
-// logTail is the end of an agent's log, for an error message.
+// logTail returns the end of an agent's log, for an error message.
 func (l *Lab) logTail(node string) string {
 	data, err := os.ReadFile(l.AgentLog(node))
 	if err != nil || len(data) == 0 {
@@ -135,10 +136,10 @@ func (l *Lab) logTail(node string) string {
 	return "; it wrote:\n" + strings.TrimSpace(string(data))
 }
 
-// AgentPID is the process id, on the machine, of the agent of a node; 0 if none runs.
+// AgentPID returns the process id, on the machine, of the agent of a node; 0 if none runs.
 func (l *Lab) AgentPID(node string) (int, error) { return l.agentPID(node) }
 
-// agentPID looks among the processes of the node, so it needs no record and survives a restart of anything.
+// agentPID searches the processes of the node, so it needs no record and survives a restart of anything.
 func (l *Lab) agentPID(node string) (int, error) { return l.findAgent(node, isAgent) }
 
 func (l *Lab) findAgent(node string, is func(pid int) bool) (int, error) {
@@ -153,8 +154,8 @@ func (l *Lab) findAgent(node string, is func(pid int) bool) (int, error) {
 	return s.agentOf(m, is), nil
 }
 
-// agentOf finds the process of the node that is the lab's program called as agent. Those of
-// containers are not looked at: the agent is in the node's own cgroup.
+// agentOf finds the process of the node that runs the lab's program as agent. It skips processes of
+// containers: the agent is in the node's own cgroup.
 func (s *state) agentOf(m *machine, is func(pid int) bool) int {
 	if !m.alive() {
 		return 0
@@ -177,8 +178,8 @@ func (s *state) agentOf(m *machine, is func(pid int) bool) int {
 	return 0
 }
 
-// isAgent tells by its arguments whether a process is an agent: those of its parent between fork
-// and exec are not.
+// isAgent reports whether a process has the arguments of an agent: a child between fork and exec has its
+// parent's arguments.
 func isAgent(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -188,19 +189,19 @@ func isAgent(pid int) bool {
 	return len(args) >= 2 && args[0] == nodeProgram && args[1] == "agent"
 }
 
-// isAgentSoon is isAgent, but for a process that has no arguments at all, too: it is in the middle
-// of execve(2), and may become one. Whoever has started it has heard by then that it could be.
+// isAgentSoon is isAgent, but also true for a process without any arguments: it is in the middle of
+// execve(2), and may become an agent. Its parent may already know that it was started.
 func isAgentSoon(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && len(data) == 0 || isAgent(pid)
 }
 
-// KillAgent kills the agent of a node, and nothing else, with SIGKILL, and returns when it is gone.
+// KillAgent kills only the agent of a node, with SIGKILL, and returns when it is gone.
 func (l *Lab) KillAgent(ctx context.Context, node string) error {
 	return l.signalAgent(ctx, node, unix.SIGKILL)
 }
 
-// DumpAgent has the agent of a node write the stacks of its goroutines to its log, and end.
+// DumpAgent makes the agent of a node write the stacks of its goroutines to its log, and end.
 func (l *Lab) DumpAgent(ctx context.Context, node string) error {
 	return l.signalAgent(ctx, node, unix.SIGQUIT)
 }

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// early is how long before its instant a packet may leave. It is less than a thread needs to wake up.
+// early is how long before its time a packet may leave. It is less than a thread needs to wake up.
 const early = 20 * time.Microsecond
 
 // readBatch bounds how many packets are taken from one end before others have their turn.
 const readBatch = 32
 
-// cable carries packets between two TUN devices: one thread that sleeps until a packet arrives or
-// has to leave.
+// cable carries packets between two TUN devices: one thread that sleeps until a packet arrives or has to
+// leave.
 type cable struct {
 	mu      sync.Mutex // held while the thread works, not while it sleeps
 	ends    [2]int     // descriptors of the TUN devices
@@ -43,14 +43,14 @@ func newCable(ends [2]int, shape Link) (*cable, error) {
 	return c, nil
 }
 
-// now is the monotonic clock in nanoseconds.
+// now returns the monotonic clock in nanoseconds.
 func now() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
 	return ts.Nano()
 }
 
-// set changes what the link is like.
+// set changes the properties of the link.
 func (c *cable) set(shape Link) {
 	c.mu.Lock()
 	for _, p := range c.pipes {
@@ -60,8 +60,7 @@ func (c *cable) set(shape Link) {
 	c.wake()
 }
 
-// replace puts another TUN device in the place of one end. Packets that are under way to this end
-// arrive at the new one.
+// replace replaces the TUN device of one end. Packets under way to this end arrive at the new device.
 func (c *cable) replace(end, fd int) {
 	c.mu.Lock()
 	old := c.ends[end]
@@ -100,7 +99,7 @@ func (c *cable) wake() {
 
 func (c *cable) run() {
 	defer close(c.done)
-	runtime.LockOSThread() // no other goroutine is to wait for this one's thread
+	runtime.LockOSThread() // no other goroutine should wait for this thread
 	buffer := make([]byte, maxPacket)
 	ready := [2]bool{true, true}
 	for {
@@ -121,7 +120,7 @@ func (c *cable) run() {
 	}
 }
 
-// receive takes the packets that wait at one end.
+// receive reads the packets that wait at one end.
 func (c *cable) receive(end int, buffer []byte) {
 	for range readBatch {
 		n, err := unix.Read(c.ends[end], buffer)
@@ -136,7 +135,7 @@ func (c *cable) receive(end int, buffer []byte) {
 	}
 }
 
-// deliver hands on the packets whose time has come.
+// deliver sends the packets that are due.
 func (c *cable) deliver() {
 	for end, p := range c.pipes {
 		for {
@@ -151,7 +150,7 @@ func (c *cable) deliver() {
 	}
 }
 
-// nextWait is the time until the next packet has to leave, or negative if none is held.
+// nextWait returns the time until the next packet has to leave, or a negative value if none is held.
 func (c *cable) nextWait() time.Duration {
 	wait := time.Duration(-1)
 	for _, p := range c.pipes {
@@ -175,7 +174,7 @@ func (c *cable) pollSet() []unix.PollFd {
 	}
 }
 
-// sleep waits for packets, a wake-up or the time and tells which ends have packets.
+// sleep waits for packets, a wake-up or the timeout, and returns which ends have packets.
 func sleep(fds []unix.PollFd, wait time.Duration) (ready [2]bool) {
 	var timeout *unix.Timespec
 	if wait >= 0 {
@@ -184,8 +183,8 @@ func sleep(fds []unix.PollFd, wait time.Duration) (ready [2]bool) {
 	}
 	if _, err := unix.Ppoll(fds, timeout, nil); err != nil {
 		if !errors.Is(err, unix.EINTR) {
-			// A descriptor that was replaced meanwhile. Reading both is harmless; the pause keeps a
-			// fault from spinning.
+			// This descriptor was replaced meanwhile. Reading both is harmless; the pause keeps a fault
+			// from spinning.
 			time.Sleep(time.Millisecond)
 		}
 		return [2]bool{true, true}

@@ -12,12 +12,12 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// What a link must keep to be what was asked for.
+// Tolerances of a link's properties.
 const (
 	bandwidthTolerance = 0.10
 	rttTolerance       = time.Millisecond
 	slowestChecked     = 250_000
-	checkedBandwidth   = 500_000_000 // above it the measurement is told, but promises nothing
+	checkedBandwidth   = 500_000_000 // above this the measurement is shown, but nothing is promised
 )
 
 // The parts of a measurement.
@@ -34,16 +34,16 @@ const (
 	bothWaysAtOnce = 100_000_000
 )
 
-// Checked is what was measured of a link.
+// Checked is the measurement of a link.
 type Checked struct {
 	BandwidthThere int64         `json:"bandwidth_there_bits_per_second"` // on the wire, from A to B
 	BandwidthBack  int64         `json:"bandwidth_back_bits_per_second"`
-	RTT            time.Duration `json:"rtt_nanoseconds"` // the least of a few
+	RTT            time.Duration `json:"rtt_nanoseconds"` // the minimum of a few
 	OK             bool          `json:"ok"`
 	Problems       []string      `json:"problems,omitempty"`
 }
 
-// String describes the measurement for a person.
+// String formats the measurement for a person.
 func (c Checked) String() string {
 	var parts []string
 	if c.BandwidthThere > 0 {
@@ -58,7 +58,7 @@ func (c Checked) String() string {
 	return text
 }
 
-// CheckLink measures a link between two nodes. A link that is not as asked is not an error but
+// CheckLink measures a link between two nodes. A link that differs from its settings is not an error but
 // Checked.OK false.
 func (l *Lab) CheckLink(ctx context.Context, a, b string) (Checked, error) {
 	s, err := loadState(l.name)
@@ -72,7 +72,7 @@ func (l *Lab) CheckLink(ctx context.Context, a, b string) (Checked, error) {
 	return l.measure(ctx, s, w)
 }
 
-// checkAll measures all links between nodes, several at a time where they are slow.
+// checkAll measures all links between nodes, slow ones in parallel.
 func (l *Lab) checkAll(ctx context.Context, report func(string)) error {
 	s, err := loadState(l.name)
 	if err != nil {
@@ -124,7 +124,7 @@ func (l *Lab) measure(ctx context.Context, s *state, w *wire) (Checked, error) {
 	if err != nil {
 		return c, err
 	}
-	// What else runs on the machine may spoil a measurement; a link that is not as asked is so every time.
+	// Other work on the machine may spoil a measurement; a wrong link is wrong every time.
 	for range checkAttempts {
 		if c, err = l.measureOnce(ctx, a, b, w.Link); err != nil {
 			return c, fmt.Errorf("measure link %s-%s: %w", w.A, w.B, err)
@@ -153,14 +153,14 @@ func (l *Lab) measureOnce(ctx context.Context, a, b *machine, asked Link) (Check
 	return c, nil
 }
 
-// rateMeasurable tells whether a short transfer by TCP shows the rate of a link: it does not where
-// packets are lost, and on a very slow link it would not be short.
+// rateMeasurable reports whether a short transfer by TCP shows the rate of a link: it does not if packets
+// are lost, and on a very slow link it would not be short.
 func rateMeasurable(l Link) bool {
 	return l.Loss == 0 && (l.BandwidthBitsPerSecond == units.Unlimited ||
 		l.BandwidthBitsPerSecond >= slowestChecked)
 }
 
-// judge compares what was measured with what was asked.
+// judge compares the measurement with the settings.
 func (c *Checked) judge(asked Link) {
 	expected := asked.RTT + 2*wireTime(asked, checkPingBytes)
 	if off := (c.RTT - expected).Abs(); off > rttTolerance+asked.Jitter {
@@ -179,7 +179,7 @@ func (c *Checked) judge(asked Link) {
 	c.OK = len(c.Problems) == 0
 }
 
-// wireTime is how long a link is busy with so many bytes.
+// wireTime returns how long a link is busy with this many bytes.
 func wireTime(asked Link, bytes int) time.Duration {
 	if asked.BandwidthBitsPerSecond == units.Unlimited {
 		return 0
@@ -187,7 +187,7 @@ func wireTime(asked Link, bytes int) time.Duration {
 	return time.Duration(float64(bytes) * 8e9 / float64(asked.BandwidthBitsPerSecond))
 }
 
-// measureBoth measures the rate in both directions, at once where the machine will not notice.
+// measureBoth measures the rate in both directions, in parallel if the machine is fast enough for that.
 func (l *Lab) measureBoth(ctx context.Context, a, b *machine, asked Link, c *Checked) error {
 	group, groupContext := errgroup.WithContext(ctx)
 	if asked.BandwidthBitsPerSecond == units.Unlimited || asked.BandwidthBitsPerSecond > bothWaysAtOnce {

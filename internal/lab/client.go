@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// DefaultClient is the client that commands mean when none is named.
+// DefaultClient is the client that commands use by default.
 const DefaultClient = "client"
 
-// maxClients is given by the clients' addresses, 10.99.K.2.
+// maxClients follows from the clients' addresses, 10.99.K.2.
 const maxClients = 254
 
-// Client makes a client and attaches it to a node. The zero Link is as quick as the machine; others
-// are shaped.
+// Client makes a client and attaches it to a node. The zero Link is as fast as the machine; others are
+// shaped.
 func (l *Lab) Client(name, node string, link Link) error {
 	if err := errors.Join(checkClientName(name), link.validate()); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (l *Lab) Client(name, node string, link Link) error {
 	})
 }
 
-// freeClientNumber is the lowest that no client has.
+// freeClientNumber returns the lowest free number of a client.
 func (s *state) freeClientNumber() int {
 	for number := 1; ; number++ {
 		taken := func(m *machine) bool { return m.Number == number }
@@ -72,7 +72,7 @@ func (s *state) attachClient(w *wire, client, at *machine) error {
 	return errors.Join(s.wiring().set(w, ends), defaultRoute(client), s.routeClient(client, at))
 }
 
-// MoveClient attaches a client to another node. It keeps its address and its connections.
+// MoveClient attaches a client to another node. The client keeps its address and its connections.
 func (l *Lab) MoveClient(name, node string) error {
 	return l.update(func(s *state) error {
 		to, err := s.node(node)
@@ -120,11 +120,11 @@ func (s *state) moveClient(client, to *machine) error {
 	if err != nil {
 		return err
 	}
-	// A client's interface that lost its other end for a moment may have lost its route with it.
+	// A client's interface that was briefly without its other end may have lost its route.
 	return errors.Join(s.wiring().set(w, after), defaultRoute(client), s.routeClient(client, to))
 }
 
-// RemoveClient ends a client and all that runs in it.
+// RemoveClient ends a client with all its processes.
 func (l *Lab) RemoveClient(name string) error {
 	return l.update(func(s *state) error {
 		client, err := s.machine(name)
@@ -138,7 +138,7 @@ func (l *Lab) RemoveClient(name string) error {
 	})
 }
 
-// discard removes what there is of a client. It works from what it finds.
+// discard removes all parts of a client that it finds.
 func (s *state) discard(client *machine) error {
 	cgroups, err := hierarchies()
 	if err != nil {

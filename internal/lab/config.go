@@ -9,27 +9,26 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// DefaultName is the lab that commands mean when no name is given.
+// DefaultName is the lab that commands use by default.
 const DefaultName = "lab"
 
-// maxNodes is given by the nodes' names, one letter each.
+// maxNodes follows from the nodes' names, one letter each.
 const maxNodes = 26
 
 // minStateSize holds an identity, the journals and a small image.
 const minStateSize = 1 << 20
 
-// Link says what a link between two nodes, or between a client and its node, is like. Both
-// directions are alike.
+// Link describes a link between two nodes, or between a client and its node. Both directions are the same.
 type Link struct {
 	BandwidthBitsPerSecond int64 `json:"bandwidth_bits_per_second"` // units.Unlimited for none
-	// there and back, without queueing
+	// round trip, without queueing
 	RTT    time.Duration `json:"rtt_nanoseconds"`
 	Jitter time.Duration `json:"jitter_nanoseconds"` // the RTT varies by this much either way
 	Loss   float64       `json:"loss_ratio"`         // share of packets lost in each direction
-	Down   bool          `json:"down"`               // nothing gets through, silently
+	Down   bool          `json:"down"`               // packets are dropped silently
 }
 
-// String describes the link in the words of the command line.
+// String formats the link in the words of the command line.
 func (l Link) String() string {
 	text := fmt.Sprintf("%s, rtt %s", units.FormatBandwidth(l.BandwidthBitsPerSecond), l.RTT)
 	if l.Jitter > 0 {
@@ -62,25 +61,25 @@ func (l Link) validate() error {
 	return nil
 }
 
-// Config says what lab to make.
+// Config describes a lab to make.
 type Config struct {
 	Name           string       // DefaultName if empty
 	Nodes          int          // named a, b, c…
 	Link           Link         // of every pair of nodes
-	StateSizeBytes int64        // 0 for a directory of the machine's disk, otherwise a tmpfs of this size
+	StateSizeBytes int64        // 0: a directory on the machine's disk; otherwise a tmpfs of this size
 	Bare           bool         // no identities, no agents
-	NoCheck        bool         // do not measure the links
-	Wires          Wires        // what the links are made of; chosen if empty
+	NoCheck        bool         // skip measuring the links
+	Wires          Wires        // kind of links; empty: chosen automatically
 	Program        string       // the godwit program; if empty, the one beside this program or in PATH
 	Helper         string       // godwit-lab, or a test program that calls RunHidden; default: this program
-	AgentArgs      []string     // further arguments of every agent
-	Progress       func(string) // told what happens, a line each; may be nil
+	AgentArgs      []string     // additional arguments of every agent
+	Progress       func(string) // called with progress messages, one line each; may be nil
 }
 
-// Wires names what links are made of.
+// Wires is the implementation of links.
 type Wires string
 
-// The kinds of wires. Auto takes netem if the kernel has it and the relay otherwise.
+// The kinds of wires. Auto uses netem if the kernel has it and the relay otherwise.
 const (
 	WiresAuto  Wires = ""
 	WiresNetem Wires = "netem"
@@ -125,5 +124,5 @@ func checkClientName(name string) error {
 	return nil
 }
 
-// nodeName is the name of the node with this number, counted from 1.
+// nodeName returns the name of the node with this number, counted from 1.
 func nodeName(number int) string { return string(rune('a' + number - 1)) }

@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 )
 
-// Where a node's containerd is, as the node sees it.
+// Paths of a node's containerd, in the node.
 const (
 	containerdData   = nodeStateDirectory + "/containerd"
 	containerdSocket = "/run/containerd/containerd.sock"
 )
 
-// StartContainerd starts a containerd of a node's own, and returns when it answers.
+// StartContainerd starts a node's own containerd, and returns when it answers.
 func (l *Lab) StartContainerd(ctx context.Context, node string) error {
 	root, err := l.Root(node)
 	if err != nil {

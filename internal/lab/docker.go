@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Where a node's Docker is, as the node sees it.
+// Paths of a node's Docker, in the node.
 const (
 	dockerData    = nodeStateDirectory + "/dockerd"
 	dockerSocket  = "/run/docker.sock"
@@ -23,12 +23,11 @@ const (
 // dockerTimeout is how long Docker may take to answer after its start, or to end.
 const dockerTimeout = time.Minute
 
-// envDockerStore says who keeps a Docker's images: "containerd", of Docker 27 and later, or else
-// Docker itself.
+// envDockerStore selects the image store of Docker: "containerd", from Docker 27 on, or else Docker's own.
 const envDockerStore = "GODWIT_LAB_DOCKER_STORE"
 
-// StartDocker starts a Docker of a node's own, which knows the lab's program as the runtime godwit,
-// and returns when it answers. More flags are dockerd's.
+// StartDocker starts a node's own Docker, with the lab's program as the runtime godwit, and returns when it
+// answers. flags are additional flags of dockerd.
 func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) error {
 	root, err := l.Root(node)
 	if err != nil {
@@ -83,7 +82,7 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 	return nil
 }
 
-// endOf a log: a lab that does not come up is removed with it.
+// endOf returns the end of a log: a lab that fails to start is removed with its logs.
 func endOf(path string) string {
 	const most = 2000
 	data, err := os.ReadFile(path)
@@ -93,7 +92,7 @@ func endOf(path string) string {
 	return string(data[max(0, len(data)-most):])
 }
 
-// StopDocker ends the Docker of a node, with its containers. What it has stored stays until RemoveDocker.
+// StopDocker ends the Docker of a node, with its containers. Its storage stays until RemoveDocker.
 func (l *Lab) StopDocker(ctx context.Context, node string) error {
 	root, err := l.Root(node)
 	if err != nil {
@@ -110,7 +109,7 @@ func (l *Lab) StopDocker(ctx context.Context, node string) error {
 	})
 }
 
-// RemoveDocker removes what a Docker that was stopped has stored, and its links.
+// RemoveDocker removes the storage of a stopped Docker, and its links.
 func (l *Lab) RemoveDocker(ctx context.Context, node string) error {
 	script := "umount -R " + dockerData + " 2>/dev/null; rm -rf " + dockerData +
 		" /run/docker /run/docker.sock " + dockerRuntime

@@ -19,9 +19,8 @@ import (
 // downTimeout is how long the processes of a lab may take to die.
 const downTimeout = 20 * time.Second
 
-// Down removes a lab: its processes, namespaces, cgroups and directories. It works from what it
-// finds, so it can be called at any time, after any crash, and again. Taking down what is not there
-// is ErrNoLab.
+// Down removes a lab: its processes, namespaces, cgroups and directories. It removes what it finds, so it
+// can be called at any time, after any crash, and again. A lab that does not exist is ErrNoLab.
 func (l *Lab) Down() error { return Down(l.name) }
 
 // Down removes the lab of this name; see Lab.Down.
@@ -33,7 +32,7 @@ func Down(name string) error {
 	if err != nil {
 		return err
 	}
-	// Not in one breath: Up takes the lock of all labs first, then that of the one.
+	// In two steps, because Up takes the lock of all labs first, then the lab's own.
 	return errors.Join(removeFound(name, cgroups), removeShared(cgroups))
 }
 
@@ -47,7 +46,7 @@ func removeFound(name string, cgroups []hierarchy) error {
 	for _, h := range cgroups {
 		found = found || exists(h.path(name, ""))
 	}
-	_ = os.Remove(lockPath(name)) // it is held, and made anew by who waits for it
+	_ = os.Remove(lockPath(name)) // still held; the next waiter makes a new file
 	if !found {
 		return fmt.Errorf("%w: %s%s", ErrNoLab, name, otherLabs(name))
 	}
@@ -76,13 +75,13 @@ func remove(name string, cgroups []hierarchy) error {
 	return nil
 }
 
-// killAll ends all processes of the lab, or of one machine of it, and waits until they are gone.
+// killAll kills all processes of the lab, or of one of its machines, and waits until they are gone.
 func killAll(ctx context.Context, name, machine string, cgroups []hierarchy) error {
 	left := 0
 	err := poll(ctx, func() (bool, error) {
 		pids := labProcesses(name, machine, cgroups)
 		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone meanwhile
+			_ = unix.Kill(pid, unix.SIGKILL) // it may already be gone
 		}
 		for _, h := range cgroups {
 			thaw(h.path(name, machine))
@@ -96,9 +95,9 @@ func killAll(ctx context.Context, name, machine string, cgroups []hierarchy) err
 	return nil
 }
 
-// labProcesses finds the processes in the lab's cgroups and those that the lab's description names,
-// if there is one. Killing a node's init kills all in it; killing the others too is quicker and
-// helps where the init is stuck.
+// labProcesses finds the processes in the lab's cgroups and those in the lab's description, if there is
+// one. Killing a node's init kills all processes of the node; killing the others too is faster and helps if
+// the init is stuck.
 func labProcesses(name, machine string, cgroups []hierarchy) []int {
 	var pids []int
 	for _, h := range cgroups {
@@ -154,15 +153,16 @@ func walkCgroups(dir string, visit func(dir string)) {
 	})
 }
 
-// thaw lets frozen processes of a version 1 freezer die. Those of version 2 do so anyway.
+// thaw thaws the frozen processes of a version 1 freezer so that they can die. Those of version 2 die
+// anyway.
 func thaw(dir string) {
 	walkCgroups(dir, func(dir string) {
 		_ = writeControl(filepath.Join(dir, "freezer.state"), "THAWED")
 	})
 }
 
-// removeCgroup removes a cgroup and all below it. A cgroup is busy for a moment after its last
-// process has ended.
+// removeCgroup removes a cgroup and all below it. A cgroup stays busy for a moment after its last process
+// has ended.
 func removeCgroup(ctx context.Context, dir string) error {
 	var last error
 	err := poll(ctx, func() (bool, error) {
@@ -179,7 +179,7 @@ func removeCgroup(ctx context.Context, dir string) error {
 	return errors.Join(err, last)
 }
 
-// removeTree removes a directory of the lab, but never what is mounted in it.
+// removeTree removes a directory of the lab, but never the contents of mounts in it.
 func removeTree(dir string) error {
 	mounts, err := kernel.OwnMounts()
 	if err != nil {
@@ -195,7 +195,7 @@ func removeTree(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// removeShared removes what all labs share if this was the last.
+// removeShared removes the common files of all labs if this was the last lab.
 func removeShared(cgroups []hierarchy) error {
 	unlock, err := lockLabs()
 	if err != nil {

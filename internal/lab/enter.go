@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runEnter runs a program in a node or client and returns its exit code. It is a process of its own
-// because the namespaces of this one are changed on the way. The arguments are LAB MACHINE PID
-// STARTED wait|detach CMD…
+// runEnter runs a program in a node or client and returns its exit code. It runs in a separate process
+// because it changes the namespaces of the process. The arguments are LAB MACHINE PID STARTED wait|detach
+// CMD…
 func runEnter(args []string) (int, error) {
 	if len(args) < 6 {
 		return 0, errors.New("lab-enter: too few arguments")
@@ -52,8 +52,8 @@ func enterMachine(lab, name string, pid int, started uint64) error {
 			return fmt.Errorf("enter %s: %w", name, err)
 		}
 	}
-	// A mount namespace can be entered only by a thread that shares its working directory with no
-	// other (setns(2)).
+	// Only a thread that shares its working directory with no other thread can enter a mount namespace
+	// (setns(2)).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("enter %s: %w", name, err)
 	}
@@ -70,7 +70,7 @@ func enterMachine(lab, name string, pid int, started uint64) error {
 	return nil
 }
 
-// runHere starts a program from this thread, in whose namespaces it will be, and waits for it.
+// runHere starts a program from this thread, in the thread's namespaces, and waits for it.
 func runHere(command []string) (int, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -83,8 +83,8 @@ func runHere(command []string) (int, error) {
 	return exitCode(cmd.Wait())
 }
 
-// passSignals hands on the signals that are meant for the program. A terminal sends its own to
-// both; this process survives them to tell how the program ended.
+// passSignals forwards signals to the program. A terminal sends its signals to both; this process survives
+// them to report how the program ended.
 func passSignals(to *os.Process, signals <-chan os.Signal) {
 	_, err := unix.IoctlGetTermios(unix.Stdin, unix.TCGETS)
 	terminal := err == nil
@@ -95,7 +95,7 @@ func passSignals(to *os.Process, signals <-chan os.Signal) {
 	}
 }
 
-// exitCode gives the code a shell would give.
+// exitCode returns the exit code that a shell would return.
 func exitCode(err error) (int, error) {
 	var ended *exec.ExitError
 	if err == nil {
@@ -110,10 +110,10 @@ func exitCode(err error) (int, error) {
 	return ended.ExitCode(), nil
 }
 
-// runChild is the first process of a command inside the machine's namespaces: MACHINE wait|detach
-// CMD…. It becomes the command, which is to die with the process that waits for it outside (Go's
-// own Pdeathsig compares process ids, which differ between the namespaces), or it leaves the
-// command to the machine's init.
+// runChild is the first process of a command inside the machine's namespaces: MACHINE wait|detach CMD…. It
+// becomes the command, which must die with the process that waits for it outside (Go's own Pdeathsig
+// compares process ids, which differ between the namespaces), or it leaves the command to the machine's
+// init.
 func runChild(args []string) (int, error) {
 	if len(args) < 3 {
 		return 0, errors.New("lab-child: too few arguments")
@@ -130,19 +130,19 @@ func runChild(args []string) (int, error) {
 	if how == "detach" {
 		return 0, detach(program, command)
 	}
-	lockThread() // the signal is of the thread that asks for it, and so is exec
+	lockThread() // the death signal and exec both belong to this thread
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("run %s: %w", command[0], err)
 	}
 	return 126, fmt.Errorf("run %s: %w", command[0], unix.Exec(program, command, os.Environ()))
 }
 
-// envEngines names the directories under which there are other engines than the system's, as PATH
-// does (scripts/install-engine.sh). With the name of a node at its end, as GODWIT_LAB_ENGINES_B, it
-// is for that node alone.
+// envEngines lists the directories of other engines than the system's, in the format of PATH
+// (scripts/install-engine.sh). With the name of a node as suffix, as GODWIT_LAB_ENGINES_B, it is for that
+// node alone.
 const envEngines = "GODWIT_LAB_ENGINES"
 
-// enginePrefixes are these directories, for a node.
+// enginePrefixes returns these directories for a node.
 func enginePrefixes(node string) []string {
 	list, own := os.LookupEnv(envEngines + "_" + strings.ToUpper(node))
 	if !own {
@@ -151,7 +151,7 @@ func enginePrefixes(node string) []string {
 	return slices.DeleteFunc(filepath.SplitList(list), func(prefix string) bool { return prefix == "" })
 }
 
-// engineDirectories are those in which a node looks for programs first.
+// engineDirectories returns the directories in which a node looks for programs first.
 func engineDirectories(node string) []string {
 	var all []string
 	for _, prefix := range enginePrefixes(node) {
@@ -160,7 +160,7 @@ func engineDirectories(node string) []string {
 	return all
 }
 
-// detach starts a program in a session of its own and leaves it to the machine's init.
+// detach starts a program in its own session and leaves it to the machine's init.
 func detach(program string, command []string) error {
 	cmd := exec.Command(program, command[1:]...)
 	cmd.Args = command

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command makes a command that runs a program in a node or client. Killing it kills the program;
-// its exit code is the program's, or 128 and the signal's number. It inherits nothing but what the
-// caller sets in it.
+// Command returns a command that runs a program in a node or client. Killing the command kills the program;
+// its exit code is the program's, or 128 and the signal's number. It inherits only what the caller sets in
+// it.
 func (l *Lab) Command(ctx context.Context, machine string, args ...string) (*exec.Cmd, error) {
 	if len(args) == 0 {
 		return nil, errors.New("no command given")
@@ -46,7 +46,7 @@ func (l *Lab) enter(ctx context.Context, name, mode string, args []string) (*exe
 	return cmd, nil
 }
 
-// running finds a machine and makes sure that it runs.
+// running finds a machine and checks that it runs.
 func (s *state) running(name string) (*machine, error) {
 	m, err := s.machine(name)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *state) running(name string) (*machine, error) {
 	return m, nil
 }
 
-// Exec runs a program in a node or client and returns what it wrote to its standard output.
+// Exec runs a program in a node or client and returns its standard output.
 func (l *Lab) Exec(ctx context.Context, machine string, args ...string) (string, error) {
 	cmd, err := l.Command(ctx, machine, args...)
 	if err != nil {
@@ -75,8 +75,8 @@ func (l *Lab) Exec(ctx context.Context, machine string, args ...string) (string,
 	return out.String(), nil
 }
 
-// InNetwork calls f on a thread that is in the network namespace of a node or client. Sockets that
-// f opens stay there. f must not hand the work to other goroutines.
+// InNetwork calls f on a thread in the network namespace of a node or client. Sockets that f opens stay
+// there. f must not leave the work to other goroutines.
 func (l *Lab) InNetwork(machine string, f func() error) error {
 	s, err := loadState(l.name)
 	if err != nil {
@@ -89,7 +89,7 @@ func (l *Lab) InNetwork(machine string, f func() error) error {
 	return inNetworkOf(m.PID, f)
 }
 
-// Dial connects from a node or client. The address must be numeric: names are not looked up there.
+// Dial connects from a node or client. The address must be numeric: the lab looks up no names.
 func (l *Lab) Dial(ctx context.Context, machine, network, address string) (conn net.Conn, err error) {
 	err = l.InNetwork(machine, func() error {
 		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
@@ -98,8 +98,8 @@ func (l *Lab) Dial(ctx context.Context, machine, network, address string) (conn 
 	return conn, err
 }
 
-// DialBeside connects from the network of a process of a node, such as one of a container, by the
-// process's number in the node.
+// DialBeside connects from the network of a process of a node, for example a container's, by the process's
+// PID in the node.
 func (l *Lab) DialBeside(ctx context.Context, node string, pid int, network, address string) (conn net.Conn,
 	err error) {
 	root, err := l.Root(node)
@@ -123,8 +123,8 @@ func (l *Lab) Listen(ctx context.Context, machine, network, address string) (lis
 	return listener, err
 }
 
-// PID is the process id, on the machine, of the init of a node or client. Its namespaces are those
-// of the node.
+// PID returns the process id, on the machine, of the init of a node or client. Its namespaces are those of
+// the node.
 func (l *Lab) PID(machine string) (int, error) {
 	s, err := loadState(l.name)
 	if err != nil {
@@ -137,7 +137,7 @@ func (l *Lab) PID(machine string) (int, error) {
 	return m.PID, nil
 }
 
-// Root is a path on the machine at which the file system of a node or client is seen, with all its mounts.
+// Root returns a path on the machine that shows the file system of a node or client, with all its mounts.
 func (l *Lab) Root(machine string) (string, error) {
 	pid, err := l.PID(machine)
 	if err != nil {
@@ -146,8 +146,8 @@ func (l *Lab) Root(machine string) (string, error) {
 	return fmt.Sprintf("/proc/%d/root", pid), nil
 }
 
-// Kill kills the init of a node or client, and so everything in it, as if its power failed. The
-// node stays dead; it is for tests of what the others do.
+// Kill kills the init of a node or client, and so all its processes, as a power failure would. The node
+// stays dead; this is for tests of the others' reactions.
 func (l *Lab) Kill(machine string) error {
 	pid, err := l.PID(machine)
 	if err != nil {
@@ -159,7 +159,7 @@ func (l *Lab) Kill(machine string) error {
 	return nil
 }
 
-// Become turns this process into a program in a node or client. It returns only if that fails.
+// Become replaces this process by a program in a node or client. It returns only on failure.
 func (l *Lab) Become(machine string, args ...string) error {
 	cmd, err := l.Command(context.Background(), machine, args...)
 	if err != nil {

@@ -1,22 +1,22 @@
 package lab
 
-// slabSize is how much the queue allocates at a time. A slab holds several of the largest packets.
+// slabSize is the size of each allocation of the queue. A slab holds several of the largest packets.
 const slabSize = 1 << 20
 
-// fifo holds packets in order with the instants when they leave. Packets are copied into large
-// slabs that are used again: a link at 1 Gbit/s makes no garbage.
+// fifo holds packets in order, with the times when they leave. Packets are copied into large slabs that are
+// reused: a link at 1 Gbit/s makes no garbage.
 type fifo struct {
 	entries []entry // entries[head:] are held
 	head    int
 	spare   [][]byte
-	filling []byte // the slab that packets are being added to
+	filling []byte // the slab to which packets are added
 	total   int
 }
 
 type entry struct {
 	at   int64
 	data []byte
-	slab []byte // not nil if this is the last packet in this slab: it is free after it
+	slab []byte // set for the last packet of this slab, which is free after it
 }
 
 func (q *fifo) count() int { return len(q.entries) - q.head }
@@ -32,7 +32,7 @@ func (q *fifo) push(at int64, data []byte) {
 	q.total += len(data)
 }
 
-// nextSlab closes the slab that is being filled and begins another.
+// nextSlab closes the current slab and begins another.
 func (q *fifo) nextSlab(need int) {
 	if q.count() > 0 && cap(q.filling) > 0 {
 		q.entries[len(q.entries)-1].slab = q.filling
@@ -54,7 +54,7 @@ func (q *fifo) next() (at int64, ok bool) {
 	return q.entries[q.head].at, true
 }
 
-// pop returns the first packet. Its memory is used again after the next push.
+// pop returns the first packet. Its memory is reused after the next push.
 func (q *fifo) pop() []byte {
 	e := q.entries[q.head]
 	q.entries[q.head] = entry{}

@@ -21,7 +21,8 @@ const (
 	maxPacket      = vnetHeaderSize + 65536 + 64
 )
 
-// frame is what the link has to know of a packet: how many packets it would be on a real wire, and how long.
+// frame is the link's information about a packet: how many packets it would be on a real wire, and how
+// long.
 type frame struct {
 	segments  int
 	wireBytes int
@@ -29,10 +30,10 @@ type frame struct {
 
 var errFrame = errors.New("malformed packet from a tun device")
 
-// readFrame looks at a packet with its virtio header. A packet that the kernel would have cut into
-// segments counts as those segments, each with its headers. The header's own length is corrected on
-// the way: the kernel gives the length of the linear part, and gets it back as the size of an
-// allocation.
+// readFrame parses a packet with its virtio header. A packet that the kernel would have cut into segments
+// counts as those segments, each with its headers. readFrame also corrects the header's own length: the
+// kernel sets it to the length of the linear part, and uses it as the size of an allocation when it gets
+// the packet back.
 func readFrame(data []byte) (frame, error) {
 	if len(data) < vnetHeaderSize+1 {
 		return frame{}, errFrame

@@ -9,9 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 )
 
-// RunHidden runs the process that this package has started this program as, if it is one: the init
-// of a node, the relay, a program entering a node, or a workload. It does not return then. Call it
-// first in main, and in the TestMain of tests that make labs from the test program itself.
+// RunHidden runs this program in the role for which this package started it, if there is one: the init of a
+// node, the relay, a program entering a node, or a workload. It does not return in that case. Call it first
+// in main, and in the TestMain of tests that make labs from the test program itself.
 func RunHidden() {
 	if len(os.Args) < 2 {
 		return

@@ -23,12 +23,12 @@ const cgroupTop = "godwit-lab"
 // (Documentation/admin-guide/cgroup-v2.rst).
 const initLeaf = "init"
 
-// hierarchy is one cgroup file system of the machine. A machine has one of version 2, or several of
-// version 1, or both.
+// hierarchy is one cgroup file system of the machine. A machine has one of version 2, or several of version
+// 1, or both.
 type hierarchy struct {
-	Mount   string // where it is mounted
+	Mount   string // mount point
 	V2      bool
-	Options string // of version 1: what to mount it with
+	Options string // of version 1: mount options
 }
 
 // hierarchies finds the machine's cgroup file systems.
@@ -44,8 +44,8 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// hierarchiesAmong are those below cgroupMount, or wherever they are if there is none: a CRIU that was
-// killed leaves mounts of its own elsewhere, which come and go.
+// hierarchiesAmong returns those below cgroupMount, or all if there are none there: a killed CRIU leaves
+// mounts of its own elsewhere, which come and go.
 func hierarchiesAmong(mounts []kernel.Mount) (found []hierarchy) {
 	below := func(m kernel.Mount) bool {
 		return m.Point == cgroupMount || strings.HasPrefix(m.Point, cgroupMount+"/")
@@ -73,10 +73,10 @@ func hierarchiesAmong(mounts []kernel.Mount) (found []hierarchy) {
 // cgroupMount is where cgroups are mounted.
 const cgroupMount = "/sys/fs/cgroup"
 
-// envCgroups makes nodes of a machine with both versions of cgroups machines with version 1 or 2 alone.
+// envCgroups restricts nodes of a machine with both versions of cgroups to version 1 or 2.
 const envCgroups = "GODWIT_LAB_CGROUPS"
 
-// seenInNodes are those of the machine's hierarchies that nodes have.
+// seenInNodes returns the machine's hierarchies that nodes have.
 func seenInNodes(all []hierarchy) ([]hierarchy, error) {
 	version := os.Getenv(envCgroups)
 	if version == "" {
@@ -98,7 +98,7 @@ func seenInNodes(all []hierarchy) ([]hierarchy, error) {
 	return seen, nil
 }
 
-// cgroupOptions leaves of a version 1 hierarchy's options those that say which it is.
+// cgroupOptions keeps the options of a version 1 hierarchy that identify it.
 func cgroupOptions(options string) string {
 	var kept []string
 	for _, option := range strings.Split(options, ",") {
@@ -114,7 +114,7 @@ func cgroupOptions(options string) string {
 	return strings.Join(kept, ",")
 }
 
-// path is the cgroup of a machine of a lab, or of the lab if no machine is named.
+// path returns the cgroup of a machine of a lab, or of the lab if no machine is named.
 func (h hierarchy) path(lab, machine string) string {
 	return filepath.Join(h.Mount, cgroupTop, lab, machine)
 }
@@ -132,7 +132,7 @@ func (h hierarchy) create(lab, machine string) error {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 		if h.V2 {
-			continue // its cpusets are those of the parent until something else is written
+			continue // it inherits the parent's cpusets until a write
 		}
 		if err := copyCPUSet(parent, dir); err != nil {
 			return err
@@ -141,8 +141,8 @@ func (h hierarchy) create(lab, machine string) error {
 	return nil
 }
 
-// enableControllers gives a cgroup's children all the controllers it has itself. A controller that
-// cannot be given is one that nodes do without.
+// enableControllers gives a cgroup's children all of its controllers. Nodes do without a controller that
+// cannot be given.
 func enableControllers(dir string) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -153,7 +153,7 @@ func enableControllers(dir string) {
 	}
 }
 
-// copyCPUSet fills a version 1 cpuset, which starts empty and takes no process then.
+// copyCPUSet fills a version 1 cpuset, which starts empty and then accepts no process.
 func copyCPUSet(from, to string) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		target := filepath.Join(to, name)
@@ -174,7 +174,7 @@ func copyCPUSet(from, to string) error {
 			}
 		}
 	}
-	// New cgroups inside the node get the same from the kernel.
+	// The kernel gives new cgroups inside the node the same.
 	err := writeControl(filepath.Join(to, "cgroup.clone_children"), "1")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cpuset: %w", err)
@@ -196,7 +196,7 @@ func (h hierarchy) enter(lab, machine string) error {
 	return nil
 }
 
-// writeControl writes to a file of a cgroup or sysctl that exists.
+// writeControl writes to an existing file of a cgroup or sysctl.
 func writeControl(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

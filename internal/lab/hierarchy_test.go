@@ -7,7 +7,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestHierarchies: mounts that a killed CRIU left are not taken for the machine's.
+// TestHierarchies: mounts that a killed CRIU left do not count as the machine's.
 func TestHierarchies(t *testing.T) {
 	left := kernel.Mount{Type: "cgroup", Root: "/", Point: "/tmp/.criu.cgyard.x/freezer",
 		Options: "rw,freezer"}

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initSpec is what the init of a machine is told, in a file in its run directory.
+// initSpec is the input of a machine's init, a file in its run directory.
 type initSpec struct {
 	Lab       string      `json:"lab"`
 	Machine   string      `json:"machine"`
 	Program   string      `json:"program"`
 	Helper    string      `json:"helper"`
-	Node      bool        `json:"node"` // with a state directory of its own; otherwise a client
+	Node      bool        `json:"node"` // a node with its own state directory; otherwise a client
 	StateSize int64       `json:"state_size_bytes"`
 	Cgroups   []hierarchy `json:"cgroups"`
-	Mounted   []hierarchy `json:"mounted"` // those that it sees
+	Mounted   []hierarchy `json:"mounted"` // hierarchies that it sees
 }
 
-// readyFD is where the init says that the machine is up, or why not.
+// readyFD is where the init reports that the machine is up, or why not.
 const readyFD = 3
 
-// ready is what the init writes there when all went well.
+// ready is the init's report of success.
 const ready = "ready"
 
 func specPath(lab, machine string) string {
@@ -42,10 +42,9 @@ func readSpec(path string) (initSpec, error) {
 	return spec, json.Unmarshal(data, &spec)
 }
 
-// runInit is the first process of a machine. It runs twice: once to enter its cgroups, and once
-// more, as the same process, in a cgroup namespace whose root is there. The second run is needed
-// because a namespace is left by a thread, not by a process, and only exec makes the thread that
-// left the whole of the process.
+// runInit is the first process of a machine. It runs twice: once to enter its cgroups, and once more, as
+// the same process, in a cgroup namespace whose root is there. The second run is needed because a thread,
+// not a process, leaves a namespace, and only exec turns that thread into the whole process.
 func runInit(lab, machine, stage string) error {
 	ready := os.NewFile(readyFD, "ready")
 	err := initStage(lab, machine, stage)
@@ -90,10 +89,10 @@ func enterCgroups(spec initSpec) error {
 	return fmt.Errorf("init of %s: exec %s: %w", spec.Machine, spec.Helper, err)
 }
 
-// reap waits for every process of the machine that has lost its parent, for as long as the machine lives.
+// reap waits for every process of the machine that has lost its parent, as long as the machine lives.
 func reap() error {
-	// The first process of a pid namespace gets only signals that it handles; those of a terminal
-	// are not for it.
+	// The first process of a PID namespace gets only signals that it handles; those of a terminal are not
+	// for it.
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Errors that callers may want to tell apart.
+// Errors that callers may distinguish.
 var (
 	ErrNoLab     = errors.New("no such lab")
 	ErrNoMachine = errors.New("no such node or client")
@@ -18,13 +18,13 @@ var (
 	ErrExists    = errors.New("exists already")
 )
 
-// Lab is a lab that is up. Its methods may be called at once, also from several processes.
+// Lab is a running lab. Its methods may be called concurrently, even from several processes.
 type Lab struct{ name string }
 
 // Name of the lab.
 func (l *Lab) Name() string { return l.name }
 
-// Open finds a lab that is up.
+// Open finds a running lab.
 func Open(name string) (*Lab, error) {
 	if err := checkLabName(name); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func Open(name string) (*Lab, error) {
 	return &Lab{name: name}, nil
 }
 
-// Up makes a lab and starts its agents. If anything fails nothing is left of it.
+// Up makes a lab and starts its agents. If anything fails, nothing is left of the lab.
 func Up(ctx context.Context, config Config) (*Lab, error) {
 	if config.Name == "" {
 		config.Name = DefaultName
@@ -107,7 +107,7 @@ func existing(program string) (string, error) {
 	return absolute, nil
 }
 
-// claim takes the name, so that two labs of one name are not made at once.
+// claim reserves the name, so that two labs of one name are not made in parallel.
 func (l *Lab) claim(config Config) error {
 	unlockAll, err := lockLabs()
 	if err != nil {
@@ -138,7 +138,7 @@ func (l *Lab) claim(config Config) error {
 	return s.save()
 }
 
-// update changes what the lab remembers. Only one process does so at a time.
+// update changes the lab's saved state. Only one process does so at a time.
 func (l *Lab) update(change func(*state) error) error {
 	unlock, err := lockLab(l.name)
 	if err != nil {
@@ -159,7 +159,7 @@ func lockPath(name string) string { return filepath.Join(RunDirectory, "."+name+
 
 func lockLab(name string) (unlock func(), err error) { return lockFile(lockPath(name)) }
 
-// lockLabs is held while a lab is added, and while what labs share is removed.
+// lockLabs is held while a lab is added, and while the common files of labs are removed.
 func lockLabs() (unlock func(), err error) { return lockFile(RunDirectory + ".lock") }
 
 func (l *Lab) build(ctx context.Context, config Config) error {
@@ -227,7 +227,7 @@ func (l *Lab) buildLinks(config Config, report func(string)) error {
 	return err
 }
 
-// chooseWires takes what the machine has and starts the relay if that is needed.
+// chooseWires chooses wires that the machine supports and starts the relay if needed.
 func (s *state) chooseWires() error {
 	netem := s.Wires != WiresRelay && haveNetem(s.Nodes[0].PID)
 	switch {

@@ -31,7 +31,7 @@ func TestUpAndDownLeaveNothing(t *testing.T) {
 		}
 	}
 	run(t, l, "a", "ping", "-c", "1", "-W", "5", "10.77.0.3")
-	// Something that outlives its parent, and something in a cgroup of its own below the node's.
+	// A process that outlives its parent, and a process in its own cgroup below the node's.
 	run(t, l, "a", "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & true")
 	run(t, l, "a", "sh", "-c", "mkdir -p /sys/fs/cgroup/unified/x /sys/fs/cgroup/x 2>/dev/null; true")
 	if err := l.Down(); err != nil {
@@ -103,7 +103,7 @@ func TestCommands(t *testing.T) {
 	cancel()
 	_ = cmd.Wait()
 	within(t, 5*time.Second, "the command ends with the one who waits", func() bool { return !asleep() })
-	// A process without a parent is the init's to reap.
+	// The init must reap a process without a parent.
 	run(t, l, "a", "sh", "-c", "(sleep 0.01 &) ; true")
 	within(t, 5*time.Second, "no zombies", func() bool {
 		out, err := l.Exec(t.Context(), "a", "ps", "-eo", "stat=")
@@ -171,10 +171,10 @@ func TestDownAfterCrashes(t *testing.T) {
 	}
 }
 
-// TestDownAfterUpWasKilled kills the program that makes a lab at many points of its way.
+// TestDownAfterUpWasKilled kills the program that makes a lab at many points.
 func TestDownAfterUpWasKilled(t *testing.T) {
 	name := uniqueName(t)
-	t.Cleanup(func() { _ = Down(name) }) // if the test failed before it came to that
+	t.Cleanup(func() { _ = Down(name) }) // if the test failed before its own Down
 	for after := time.Duration(0); after < 160*time.Millisecond; after += 8 * time.Millisecond {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
 		_ = exec.CommandContext(ctx, os.Args[0], "up-for-test", name).Run() // killed, or done

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Link tells what the link between two nodes, or a client and its node, is like.
+// Link returns the properties of the link between two nodes, or a client and its node.
 func (l *Lab) Link(a, b string) (Link, error) {
 	s, err := loadState(l.name)
 	if err != nil {
@@ -18,13 +18,13 @@ func (l *Lab) Link(a, b string) (Link, error) {
 	return w.Link, nil
 }
 
-// SetLink changes a link while it is used. Connections over it stay, unless it is down for longer
-// than they bear.
+// SetLink changes a link while it is used. Connections over it survive, unless it is down for longer than
+// they tolerate.
 func (l *Lab) SetLink(a, b string, shape Link) error {
 	return l.ChangeLink(a, b, func(link *Link) { *link = shape })
 }
 
-// ChangeLink changes some of what a link is like.
+// ChangeLink changes some properties of a link.
 func (l *Lab) ChangeLink(a, b string, change func(*Link)) error {
 	return l.update(func(s *state) error {
 		w, err := s.wire(a, b)
@@ -37,7 +37,7 @@ func (l *Lab) ChangeLink(a, b string, change func(*Link)) error {
 			return err
 		}
 		if measurable(shape) != measurable(w.Link) {
-			w.Check = nil // what was measured is no longer true
+			w.Check = nil // the measurement is no longer valid
 		}
 		w.Link = shape
 		ends, err := s.ends(w)
@@ -51,13 +51,13 @@ func (l *Lab) ChangeLink(a, b string, change func(*Link)) error {
 	})
 }
 
-// measurable is what a measurement of a link depends on.
+// measurable returns the properties on which a measurement depends.
 func measurable(l Link) Link {
 	l.Down = false
 	return l
 }
 
-// LinkDown takes a link down: nothing gets through and nobody is told. What is under way is lost.
+// LinkDown takes a link down: packets are dropped silently, including those under way.
 func (l *Lab) LinkDown(a, b string) error {
 	return l.ChangeLink(a, b, func(link *Link) { link.Down = true })
 }
@@ -67,7 +67,7 @@ func (l *Lab) LinkUp(a, b string) error {
 	return l.ChangeLink(a, b, func(link *Link) { link.Down = false })
 }
 
-// LinkCounters tell what went through a link, from a to b and from b to a, since it was made.
+// LinkCounters returns the traffic of a link, from a to b and from b to a, since it was made.
 func (l *Lab) LinkCounters(a, b string) (there, back Counters, err error) {
 	s, err := loadState(l.name)
 	if err != nil {

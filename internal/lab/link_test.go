@@ -26,7 +26,7 @@ func TestLinksAreAsAsked(t *testing.T) {
 func checkAsAsked(t *testing.T, l *Lab, asked Link) {
 	t.Helper()
 	var c Checked
-	// A neighbour on the machine may spoil a measurement; it does not spoil three.
+	// Other work on the machine may spoil one measurement, but not three.
 	for range 3 {
 		var err error
 		if c, err = l.CheckLink(t.Context(), "a", "b"); err != nil {
@@ -96,7 +96,7 @@ func TestLossyLinkLoses(t *testing.T) {
 	})
 }
 
-// echo makes a connection between two machines whose other end sends back what it gets.
+// echo opens a connection between two machines whose other end sends back everything.
 func echo(t *testing.T, l *Lab, from, to string) net.Conn {
 	t.Helper()
 	address, err := l.Address(to)

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// lxcPlace is where LXC has its containers, as a node sees it. Each node has one of its own: the
-// machine's is not for labs.
+// lxcPlace is LXC's directory of containers, in a node. Each node has its own: labs do not use the
+// machine's.
 const lxcPlace = "/var/lib/lxc"
 
-// lxcData is where LXC has its templates and the configurations that it comes with.
+// lxcData is where LXC has its templates and its own configurations.
 const lxcData = "/usr/share/lxc"
 
-// lxcConfig is that of a container which can move, with the address that it is given: a routed one,
-// and no console.
+// lxcConfig is the configuration of a movable container with a given, routed address, and without a
+// console.
 const lxcConfig = `lxc.net.0.type = veth
 lxc.net.0.veth.mode = router
 lxc.net.0.flags = up
@@ -28,8 +28,8 @@ lxc.console.path = none
 lxc.start.auto = 1
 `
 
-// PrepareLXC gives a node a place of its own for containers of LXC, which has no daemon, and what
-// belongs to the LXC that it has.
+// PrepareLXC gives a node its own directory for containers of LXC, which has no daemon, and the files that
+// belong to the node's LXC.
 func (l *Lab) PrepareLXC(ctx context.Context, node string) error {
 	const own = nodeStateDirectory + "/lxc-containers"
 	script := "set -e; mkdir -p " + own + " " + lxcPlace + "; mount --bind " + own + " " + lxcPlace
@@ -44,16 +44,16 @@ func (l *Lab) PrepareLXC(ctx context.Context, node string) error {
 	return nil
 }
 
-// lxcSystem is that of a container with a root file system of its own, as LXC's templates for
-// distributions have it.
+// lxcSystem is the configuration of a container with its own root file system, as in LXC's templates for
+// distributions.
 const lxcSystem = `lxc.include = %s/config/common.conf
 lxc.uts.name = %s
 lxc.rootfs.path = dir:%s/%[2]s/rootfs
 lxc.tty.max = 0
 `
 
-// CreateLXCSystem makes a container of LXC on a node that has nothing of the machine's; fill makes
-// its root file system in a directory. It is not started.
+// CreateLXCSystem makes an LXC container on a node that uses no files of the machine; fill makes its root
+// file system in a directory. The container is not started.
 func (l *Lab) CreateLXCSystem(node, name, address string, fill func(directory string) error) error {
 	root, err := l.Root(node)
 	if err != nil {
@@ -71,10 +71,10 @@ func (l *Lab) CreateLXCSystem(node, name, address string, fill func(directory st
 	return os.WriteFile(filepath.Join(directory, "config"), []byte(written), 0o644)
 }
 
-// CreateLXC makes a container of LXC on a node, from its busybox template, of which the libraries
-// are the machine's: without terminals, with these settings besides, and an init that does what is
-// in inittab. What is returned is where it is on the machine: its configuration, and its files in
-// rootfs. It is not started.
+// CreateLXC makes an LXC container on a node, from its busybox template, whose libraries are the machine's.
+// The container has no terminals, these additional settings, and an init that runs inittab. CreateLXC
+// returns the container's directory on the machine, with its configuration, and its files in rootfs. The
+// container is not started.
 func (l *Lab) CreateLXC(ctx context.Context, node, name, address, inittab string,
 	settings ...string) (directory string, err error) {
 	root, err := l.Root(node)

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestMain lets the labs of these tests be made of the test program itself. It also plays the part
-// of the godwit program towards the lab: an agent that listens at its socket and the commands that
-// make identities.
+// TestMain makes the labs of these tests from the test program itself. The test program also acts as the
+// godwit program towards the lab: an agent that listens at its socket and the commands that make
+// identities.
 func TestMain(m *testing.M) {
 	RunHidden()
 	if len(os.Args) > 1 && (os.Args[1] == "agent" || os.Args[1] == "node") {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// up makes a lab that is gone at the end of the test.
+// up makes a lab and removes it at the end of the test.
 func up(t *testing.T, config Config) *Lab {
 	t.Helper()
 	config.Name, config.Program = uniqueName(t), os.Args[0]
@@ -73,8 +73,7 @@ func run(t *testing.T, l *Lab, machine string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// traces lists everything of a lab that is left on the machine: files, mounts, cgroups, processes,
-// interfaces.
+// traces lists leftovers of a lab on the machine: files, mounts, cgroups, processes, interfaces.
 func traces(t *testing.T, name string) []string {
 	t.Helper()
 	var found []string
@@ -100,8 +99,8 @@ func traces(t *testing.T, name string) []string {
 	return append(found, processesOf(t, name)...)
 }
 
-// processesOf lists the processes that have the lab in their arguments or in their cgroups, but not
-// the dead, which are for the machine's init to reap.
+// processesOf lists the processes that have the lab in their arguments or in their cgroups, except zombies,
+// which the machine's init reaps.
 func processesOf(t *testing.T, name string) []string {
 	t.Helper()
 	var found []string
@@ -122,7 +121,7 @@ func processesOf(t *testing.T, name string) []string {
 	return found
 }
 
-// machineView is what the machine itself sees of networks and mounts.
+// machineView lists the machine's own networks and mounts.
 func machineView(t *testing.T) []string {
 	t.Helper()
 	var view []string
@@ -139,14 +138,13 @@ func machineView(t *testing.T) []string {
 	return view
 }
 
-// added lists what the machine sees now and did not before. Tests beside these come and go; what
-// stays is ours.
+// added lists what the machine sees now and did not before. Parallel tests come and go; what stays is ours.
 func added(t *testing.T, before []string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stays := missing(machineView(t), before)
-	_ = poll(ctx, func() (bool, error) { // in time or not: what is left is told
+	_ = poll(ctx, func() (bool, error) { // in time or not: leftovers are reported
 		now := machineView(t)
 		stays = slices.DeleteFunc(stays, func(line string) bool { return !slices.Contains(now, line) })
 		return len(stays) == 0, nil
@@ -164,7 +162,7 @@ func within(t *testing.T, limit time.Duration, what string, condition func() boo
 	}
 }
 
-// missing lists what is in one list and not in the other.
+// missing lists the elements of one list that the other lacks.
 func missing(in, of []string) []string {
 	return slices.DeleteFunc(slices.Clone(in), func(s string) bool { return slices.Contains(of, s) })
 }

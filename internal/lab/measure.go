@@ -83,9 +83,9 @@ func (l *Lab) measureRTT(ctx context.Context, a, b *machine) (time.Duration, err
 	return least, nil
 }
 
-// measureRate sends for a short time and returns the rate on the wire. The receiver's window keeps
-// the sender from filling the queue until packets are lost: it is the link that is to be measured,
-// not how TCP recovers.
+// measureRate sends for a short time and returns the rate on the wire. The receiver's window keeps the
+// sender from filling the queue until packets are lost, so that this measures the link and not TCP's
+// recovery.
 func (l *Lab) measureRate(ctx context.Context, from, to *machine, asked Link) (int64, error) {
 	window := receiveWindow(asked)
 	sending, receiving, err := l.pair(ctx, from, to, func(fd int) error {
@@ -110,7 +110,7 @@ func send(conn net.Conn) {
 	block := make([]byte, 64<<10)
 	for {
 		if _, err := conn.Write(block); err != nil {
-			return // closed by the receiver, who has enough
+			return // closed by the receiver after the measurement
 		}
 	}
 }
@@ -127,8 +127,8 @@ func forceSendBuffer(conn *net.TCPConn, size int) error {
 	return errors.Join(err, failed)
 }
 
-// receiveWindow holds what is under way and half of the queue. The kernel uses half of a socket's
-// buffer, or less, for data.
+// receiveWindow holds the bytes under way and half of the queue. The kernel uses half of a socket's buffer,
+// or less, for data.
 func receiveWindow(asked Link) int {
 	bandwidth := float64(asked.BandwidthBitsPerSecond)
 	if asked.BandwidthBitsPerSecond == units.Unlimited {
@@ -138,7 +138,8 @@ func receiveWindow(asked Link) int {
 	return int(min(max(underWay, minQueueBytes*3/4), 64<<20))
 }
 
-// warmUp is how long TCP needs to get to speed: slow start doubles each round trip from ten segments.
+// warmUp returns how long TCP needs to reach full speed: slow start doubles each round trip from ten
+// segments.
 func warmUp(asked Link) time.Duration {
 	rounds := 2.0
 	if asked.BandwidthBitsPerSecond != units.Unlimited {
@@ -148,8 +149,8 @@ func warmUp(asked Link) time.Duration {
 	return time.Duration(rounds*float64(asked.RTT)) + 50*time.Millisecond + wireTime(asked, 4*linkMTU)
 }
 
-// receiveRate reads for the time of warming up, then for the time of measuring, and returns the
-// rate of the second.
+// receiveRate reads for the time of warming up, then for the time of measuring, and returns the rate of the
+// second part.
 func receiveRate(conn net.Conn, warm, measuring time.Duration) (int64, error) {
 	buffer := make([]byte, 256<<10)
 	begin := time.Now()
@@ -169,8 +170,8 @@ func receiveRate(conn net.Conn, warm, measuring time.Duration) (int64, error) {
 	return int64(line.value() * 8 * perSegment), nil
 }
 
-// slope fits a straight line to points by least squares. On a busy machine a reader is late now and
-// then and finds more; that moves the line less than it moves the first or the last point.
+// slope fits a straight line to points by least squares. On a busy machine a reader is sometimes late and
+// then finds more data; that moves the line less than it moves the first or the last point.
 type slope struct{ n, x, y, xx, xy float64 }
 
 func (s *slope) add(x, y float64) {

@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// netemWiring makes links of the kernel's own: a veth pair with the netem queueing discipline at both ends.
+// netemWiring makes links of the kernel: a veth pair with the netem queueing discipline at both ends.
 type netemWiring struct{}
 
 // haveNetem tries netem in the network namespace of a process, on its loopback interface.
@@ -89,8 +89,8 @@ func (n netemWiring) move(w *wire, from, to relayEnd) error {
 	})
 }
 
-// detach has nothing to do: the pair goes with the network namespace of the client, the only one
-// that is detached.
+// detach does nothing: the pair disappears with the network namespace of the client. Only clients are
+// detached.
 func (netemWiring) detach(*wire) error { return nil }
 
 func (netemWiring) counters(w *wire, ends [2]relayEnd) ([2]Counters, error) {
@@ -114,9 +114,8 @@ func (netemWiring) counters(w *wire, ends [2]relayEnd) ([2]Counters, error) {
 	return all, nil
 }
 
-// knowNeighbours writes down the other end's hardware address for all that is sent there: a link
-// that was down must not have to ask for it when it comes up, and a lossy one must not lose the
-// question.
+// knowNeighbours adds a permanent neighbour entry for the other end's hardware address: a link that was
+// down must not have to ask for it when it comes up, and a lossy link must not lose the question.
 func knowNeighbours(h *netlink.Handle, link netlink.Link, hardware net.HardwareAddr) error {
 	addresses, err := h.AddrList(link, netlink.FAMILY_V4)
 	if err != nil {
@@ -138,8 +137,8 @@ func knowNeighbours(h *netlink.Handle, link netlink.Link, hardware net.HardwareA
 	return nil
 }
 
-// otherAddress is the address at the other end: the peer's between nodes, .1 or .2 between a node
-// and a client.
+// otherAddress returns the address at the other end: the peer's between nodes, .1 or .2 between a node and
+// a client.
 func otherAddress(address netlink.Addr) net.IP {
 	if address.Peer != nil && !address.Peer.IP.Equal(address.IP) {
 		return address.Peer.IP
@@ -166,7 +165,7 @@ func hardwareAddress(end relayEnd) (hardware net.HardwareAddr, err error) {
 	return hardware, err
 }
 
-// netemFor describes a link to the kernel. Its limit is in packets: what is under way and what waits.
+// netemFor describes a link to the kernel. Its limit is in packets, under way and waiting.
 func netemFor(link netlink.Link, shape Link) *netlink.Netem {
 	attrs := netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0),
 		Parent: netlink.HANDLE_ROOT}

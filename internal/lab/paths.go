@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where labs are on the machine, and what a node finds where.
+// Directories of labs on the machine, and in a node.
 const (
-	// RunDirectory holds what lives as long as a lab: its description, sockets and logs.
+	// RunDirectory holds files that live as long as a lab: its description, sockets and logs.
 	RunDirectory = "/run/godwit-lab"
 	// StateDirectory holds each node's state directory.
 	StateDirectory = "/var/lib/godwit-lab"
@@ -25,8 +25,7 @@ const (
 	agentSocket        = "/run/godwit/agent.sock"
 	agentPort          = 7443
 
-	// createdMark has the directories that did not exist on the machine before a lab needed them to
-	// mount over them.
+	// createdMark lists the directories that a lab created on the machine to mount over them.
 	createdMark = StateDirectory + "/.made-mount-point"
 )
 
@@ -36,7 +35,7 @@ func statePath(lab string) string                 { return filepath.Join(runDire
 func relaySocket(lab string) string               { return filepath.Join(runDirectory(lab), "relay.sock") }
 func nodeStatePath(lab, node string) string       { return filepath.Join(StateDirectory, lab, node) }
 
-// lockFile takes the lock at path, waiting for it, and returns what gives it back.
+// lockFile takes the lock at path, waiting for it, and returns a function that releases it.
 func lockFile(path string) (unlock func(), err error) {
 	for {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -44,7 +43,7 @@ func lockFile(path string) (unlock func(), err error) {
 		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the last lab went down, with the directory, in this moment
+			continue // the last lab went down, with the directory, at this moment
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
@@ -56,8 +55,8 @@ func lockFile(path string) (unlock func(), err error) {
 		if sameFile(f, path) {
 			return func() { _ = f.Close() }, nil
 		}
-		// The lab was taken down, and its lock removed, while we waited: the lock of a removed file
-		// locks nothing.
+		// The lab was taken down, and its lock removed, during the wait: the lock of a removed file locks
+		// nothing.
 		_ = f.Close()
 	}
 }

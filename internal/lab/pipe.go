@@ -7,28 +7,27 @@ import (
 	"github.com/godwit/godwit/internal/units"
 )
 
-// minQueueTime is the least queue of a link in time: routers at the edge have this much and more.
+// minQueueTime is the minimum queue of a link in time: routers at the edge have this much and more.
 const minQueueTime = 50 * time.Millisecond
 
-// minQueueBytes is the least queue of a link in bytes, so that slow links hold a few packets.
+// minQueueBytes is the minimum queue of a link in bytes, so that slow links hold a few packets.
 const minQueueBytes = 32 << 10
 
 // maxHeldBytes bounds the memory of one direction; only an unlimited link with a long delay comes near it.
 const maxHeldBytes = 128 << 20
 
-// pipe is one direction of a link: a serialiser at a rate, a queue in front of it, and a delay
-// behind it. It has no clock of its own and does no I/O. Instants are nanoseconds of any clock that
-// does not go back.
+// pipe is one direction of a link: a serialiser at a rate, a queue in front of it, and a delay behind it.
+// It has no clock of its own and does no I/O. Times are nanoseconds of any clock that does not go back.
 type pipe struct {
 	shape   Link
-	free    int64 // when the serialiser has sent all that it was given
+	free    int64 // when the serialiser has sent everything in it
 	last    int64 // when the last packet leaves; none leaves before it
 	held    fifo
 	random  *rand.Rand
 	counted Counters
 }
 
-// Counters tell what went through one direction of a link.
+// Counters count the traffic of one direction of a link.
 type Counters struct {
 	Packets      uint64 `json:"packets"` // segments as they would be on a real wire
 	Bytes        uint64 `json:"bytes"`   // with Ethernet headers
@@ -36,14 +35,14 @@ type Counters struct {
 	QueueDrops   uint64 `json:"queue_drops"`
 	DroppedDown  uint64 `json:"dropped_down"`
 	BufferedNow  int    `json:"buffered_bytes_now"`
-	ReceiveFails uint64 `json:"receive_failures"` // the receiving interface took no more
+	ReceiveFails uint64 `json:"receive_failures"` // the receiving interface accepted no more
 }
 
 func newPipe(shape Link, seed uint64) *pipe {
 	return &pipe{shape: shape, random: rand.New(rand.NewPCG(seed, 0x676f64776974))}
 }
 
-// set changes the link while packets are in it. A link that goes down loses them: the cable is cut.
+// set changes the link while packets are in it. A link that goes down loses them, as a cut cable would.
 func (p *pipe) set(shape Link, now int64) {
 	if shape.Down {
 		p.counted.DroppedDown += uint64(p.held.count())
@@ -63,7 +62,7 @@ func rescale(backlog, from, to int64) int64 {
 	return int64(float64(backlog) * float64(from) / float64(to))
 }
 
-// admit takes a packet that arrived now. It decides whether the packet is lost, and when it comes out.
+// admit accepts a packet that arrived now. It decides whether the packet is lost, and when it leaves.
 func (p *pipe) admit(now int64, f frame, data []byte) {
 	if p.shape.Down {
 		p.counted.DroppedDown += uint64(f.segments)
@@ -75,7 +74,7 @@ func (p *pipe) admit(now int64, f frame, data []byte) {
 		return
 	}
 	p.free = start + p.serialisation(f.wireBytes)
-	// A packet that is lost has used the wire all the same.
+	// A lost packet still uses the wire.
 	if p.shape.Loss > 0 && p.random.Float64() < p.shape.Loss {
 		p.counted.LostPackets += uint64(f.segments)
 		return
@@ -90,13 +89,13 @@ func (p *pipe) serialisation(bytes int) int64 {
 	return int64(wireTime(p.shape, bytes))
 }
 
-// queueTime is how long a packet may wait for the serialiser: a bandwidth-delay product, as routers
-// are built, and at least 50 ms or a few packets.
+// queueTime returns how long a packet may wait for the serialiser: a bandwidth-delay product, as in
+// routers, and at least 50 ms or a few packets.
 func (p *pipe) queueTime() int64 {
 	return max(int64(p.shape.RTT), int64(minQueueTime), p.serialisation(minQueueBytes))
 }
 
-// delay is half of the RTT, varied evenly by half of the jitter either way.
+// delay returns half of the RTT, with a uniform variation of half of the jitter either way.
 func (p *pipe) delay() int64 {
 	d := int64(p.shape.RTT) / 2
 	if p.shape.Jitter > 0 {
@@ -105,7 +104,7 @@ func (p *pipe) delay() int64 {
 	return max(d, 0)
 }
 
-// due returns the next packet that has to leave by now. It is valid until the next call to admit.
+// due returns the next packet that is due by now. It is valid until the next call to admit.
 func (p *pipe) due(now int64) ([]byte, bool) {
 	at, ok := p.held.next()
 	if !ok || at > now {

@@ -10,7 +10,7 @@ import (
 
 const ms = int64(time.Millisecond)
 
-// packet is a packet of TCP over IPv4 as the kernel hands it over, with its header for segmentation.
+// packet is a packet of TCP over IPv4 as the kernel passes it on, with its header for segmentation.
 func packet(payload, segment int) []byte {
 	data := make([]byte, vnetHeaderSize+40+payload)
 	if segment > 0 {
@@ -32,7 +32,7 @@ func admit(t *testing.T, p *pipe, now int64, data []byte) {
 	p.admit(now, f, data)
 }
 
-// leaves takes all packets out and returns when they came.
+// leaves takes all packets out and returns their times.
 func leaves(p *pipe) []int64 {
 	var instants []int64
 	for {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// playGodwit stands in for the commands of godwit that Up calls. It keeps what it was told in the
-// node's state directory, so that the tests see that the right command came to the right node.
+// playGodwit acts as the commands of godwit that Up calls. It records its arguments in the node's state
+// directory, so that the tests see that the right command reached the right node.
 func playGodwit(args []string) int {
 	err := error(nil)
 	switch {

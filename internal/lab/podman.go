@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Where a node's Podman keeps its containers: below the node's own files, because an overlay cannot
-// have its layers in another one.
+// Podman's directories in a node: below the node's own files, because an overlay cannot have its layers in
+// another overlay.
 const (
 	podmanData = nodeStateDirectory + "/podman"
 	podmanHome = "/var/lib/containers"
@@ -21,10 +21,10 @@ const (
 // envRuntime names the OCI runtime of another Podman than the system's; runc is the default.
 const envRuntime = "GODWIT_LAB_RUNTIME"
 
-// podmanSettings is where a node has settings of its own for Podman, besides the system's.
+// podmanSettings is the directory of a node's own settings for Podman, in addition to the system's.
 const podmanSettings = "/etc/containers/containers.conf.d"
 
-// PreparePodman gives a node a storage of its own for Podman, which has no daemon.
+// PreparePodman gives a node its own storage for Podman, which has no daemon.
 func (l *Lab) PreparePodman(ctx context.Context, node string) error {
 	script := "set -e; mkdir -p " + podmanData + podmanHome + " " + podmanHome + "; mount --bind " +
 		podmanData + podmanHome + " " + podmanHome
@@ -38,8 +38,8 @@ func (l *Lab) PreparePodman(ctx context.Context, node string) error {
 	return nil
 }
 
-// nameHelpers tells another Podman than the system's where its helpers and runtimes are: it looks
-// for them in PATH last.
+// nameHelpers tells a Podman other than the system's where its helpers and runtimes are: it looks for them
+// in PATH last.
 func (l *Lab) nameHelpers(node string) error {
 	own := engineDirectories(node)
 	if len(own) == 0 {
@@ -58,7 +58,7 @@ func (l *Lab) nameHelpers(node string) error {
 		"conmon_path = " + named("conmon"), "helper_binaries_dir = " + named(""),
 		"[engine.runtimes]", "runc = " + named("runc"), "crun = " + named("crun"), "",
 	}
-	if os.Getenv(envCgroups) == "2" { // where controllers are of version 1, version 2 has them not
+	if os.Getenv(envCgroups) == "2" { // version 2 lacks controllers that version 1 has
 		settings = append(settings, "[containers]", "pids_limit = 0", "")
 	}
 	root, err := l.Root(node)

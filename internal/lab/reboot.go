@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Reboot lets the power of a node fail and come back: all that ran in it is gone, and all that is
-// not on its disk. Its links and clients are attached to it again; its agent is not started.
+// Reboot simulates a power failure of a node and its return: all its processes are gone, and all data that
+// is not on its disk. Its links and clients are attached again; its agent is not started.
 func (l *Lab) Reboot(node string) error {
 	return l.update(func(s *state) error {
 		m, err := s.node(node)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRequest bounds what the relay reads of one request.
+// maxRequest bounds the size of one request to the relay.
 const maxRequest = 64 << 10
 
 // relayRequest is one request to the relay, a line of JSON on its unix socket.
@@ -25,7 +25,7 @@ type relayRequest struct {
 	Set  Link        `json:"set,omitzero"`
 }
 
-// relayEnd is where an end of a link has its interface.
+// relayEnd is the location of a link's interface.
 type relayEnd struct {
 	PID       int    `json:"pid"` // of a process in the network namespace
 	Interface string `json:"interface"`
@@ -42,13 +42,13 @@ type relay struct {
 	cables map[string]*cable
 }
 
-// punctualRelay becomes the relay with all its threads waking up in time on a busy machine. A link
-// that is late now and then because a container computes would spoil what is measured. Threads
-// inherit both settings from the one that starts the program, which is why the program is started
-// again. What it may not have the relay does without.
+// punctualRelay becomes the relay, with threads that wake up in time on a busy machine. A link that is
+// sometimes late because a container computes would spoil measurements. Threads inherit both settings from
+// the thread that starts the program, so the program is started again. The relay does without settings that
+// it may not change.
 func punctualRelay(lab string) error {
 	lockThread()
-	// Timers of a thread are late by its slack, 50 microseconds unless told (prctl(2)).
+	// A thread's timers are late by its slack, 50 microseconds by default (prctl(2)).
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "godwit-lab lab-relay: timer slack:", err)
 	}
@@ -63,8 +63,7 @@ func punctualRelay(lab string) error {
 	return fmt.Errorf("relay: exec %s: %w", program, unix.Exec(program, args, os.Environ()))
 }
 
-// runRelay serves until the process is killed. It is told about links by the socket; it keeps
-// nothing on disk.
+// runRelay serves until the process is killed. The socket tells it about links; it keeps nothing on disk.
 func runRelay(lab string) error {
 	if err := checkLabName(lab); err != nil {
 		return err
@@ -99,7 +98,7 @@ func (r *relay) serve(conn net.Conn) {
 	} else if answer.Counters, err = r.handle(request); err != nil {
 		answer.Error = err.Error()
 	}
-	_ = json.NewEncoder(conn).Encode(answer) // who asked may have gone
+	_ = json.NewEncoder(conn).Encode(answer) // the caller may have gone
 }
 
 func (r *relay) handle(request relayRequest) (*[2]Counters, error) {

@@ -13,28 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownSettings are the machine's directories with settings of container engines. A node has copies
-// of its own: what is set up in a node stays there, and goes with it.
+// ownSettings are the machine's directories with settings of container engines. A node has its own copies:
+// changes in a node stay there, and disappear with it.
 func ownSettings() []string {
 	return []string{"/etc/docker", "/etc/containers", "/usr/share/containers", "/etc/cni", pluginHome}
 }
 
-// pluginHome is where programs look for plugins of CNI, and packagedPlugins where a package has
-// them, which not all of these know.
+// pluginHome is where programs look for plugins of CNI, and packagedPlugins where a package has them, which
+// not all of these programs know.
 const (
 	pluginHome      = "/opt/cni"
 	packagedPlugins = "/usr/lib/cni"
 )
 
-// ownState is where programs without a daemon keep what they know of containers: plugins of CNI
-// which addresses they have given, nerdctl its names, logs and hosts files. That of a node is empty
-// at first.
+// ownState is where programs without a daemon keep their state of containers: plugins of CNI the assigned
+// addresses, nerdctl its names, logs and hosts files. A node's is empty at first.
 func ownState() []string { return []string{"/var/lib/cni", "/var/lib/nerdctl"} }
 
 // settingsDirectory is where a node keeps its copies.
 const settingsDirectory = nodeStateDirectory + "/settings"
 
-// mountSettings gives a node its copies. A node that comes up again has those that it had.
+// mountSettings gives a node its copies. A node that comes up again keeps its old ones.
 func mountSettings(spec initSpec) error {
 	if !spec.Node {
 		return nil
@@ -75,8 +74,8 @@ func copySettings(from, to string) error {
 	return nil
 }
 
-// makeMountPoints sees to it that there are directories to mount over what is a node's own, and
-// remembers those that it made.
+// makeMountPoints creates missing directories to mount a node's own files over, and remembers the ones that
+// it made.
 func makeMountPoints() error {
 	for _, dir := range slices.Concat(ownSettings(), ownState(), []string{nodeStateDirectory}) {
 		if isDirectory(dir) {
@@ -91,13 +90,13 @@ func makeMountPoints() error {
 		}
 		if err := os.MkdirAll(dir, 0o755); err != nil &&
 			(dir == nodeStateDirectory || !errors.Is(err, unix.EROFS)) {
-			return err // no node can change settings either where nothing can be made
+			return err // if this fails, nodes cannot change settings there either
 		}
 	}
 	return nil
 }
 
-// removeMountPoints removes those that were made.
+// removeMountPoints removes the directories that makeMountPoints made.
 func removeMountPoints() error {
 	made, err := os.ReadFile(createdMark)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +106,7 @@ func removeMountPoints() error {
 		return err
 	}
 	for dir := range strings.Lines(string(made)) {
-		_ = os.Remove(strings.TrimSpace(dir)) // fails if somebody uses it
+		_ = os.Remove(strings.TrimSpace(dir)) // fails if they are used
 	}
 	return os.Remove(createdMark)
 }

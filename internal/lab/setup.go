@@ -18,7 +18,7 @@ import (
 // lockThread keeps the goroutine on its thread for good: the thread's namespaces are about to change.
 func lockThread() { runtime.LockOSThread() }
 
-// setupMachine makes of fresh namespaces a machine. It runs in them, as their first process.
+// setupMachine turns fresh namespaces into a machine. It runs in them, as their first process.
 func setupMachine(spec initSpec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -49,9 +49,9 @@ func mountState(spec initSpec) error {
 	return mount(own, nodeStateDirectory, "", unix.MS_BIND, "")
 }
 
-// mountRun makes /run, and for a node /tmp, private, with the lab's programs in it: they may lie in
-// a directory that is about to be covered. A client keeps the machine's /tmp, so that scripts in it
-// can be run from there.
+// mountRun makes /run, and for a node /tmp, private, with the lab's programs in it: the programs may lie in
+// a directory that is about to be covered. A client keeps the machine's /tmp, so that it can run scripts in
+// it.
 func mountRun(spec initSpec) error {
 	program, err := os.Open(spec.Program)
 	if err != nil {
@@ -98,8 +98,8 @@ func mountIPC(initSpec) error {
 	return replaceMount("/dev/mqueue", "mqueue", "")
 }
 
-// mountCgroups mounts the hierarchies where the machine has them; the cgroup namespace makes the
-// node's own cgroup the root of each.
+// mountCgroups mounts the hierarchies at the machine's mount points; the cgroup namespace makes the node's
+// own cgroup the root of each.
 func mountCgroups(spec initSpec) error {
 	const top = cgroupMount
 	if !(len(spec.Mounted) == 1 && spec.Mounted[0].Mount == top) {
@@ -130,7 +130,7 @@ func mountCgroups(spec initSpec) error {
 	return nil
 }
 
-// linkControllers makes cpu and cpuacct lead to cpu,cpuacct, as distributions have it.
+// linkControllers makes links cpu and cpuacct to cpu,cpuacct, as distributions do.
 func linkControllers(h hierarchy) error {
 	base := filepath.Base(h.Mount)
 	for _, name := range strings.Split(base, ",") {
@@ -145,8 +145,8 @@ func linkControllers(h hierarchy) error {
 	return nil
 }
 
-// moveToLeaf takes the node's first process out of the root of its cgroups, and gives the
-// controllers to what comes below it.
+// moveToLeaf moves the node's first process out of the root of its cgroups, and gives the controllers to
+// the cgroups below.
 func moveToLeaf(root string) error {
 	leaf := filepath.Join(root, initLeaf)
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -159,8 +159,8 @@ func moveToLeaf(root string) error {
 	return nil
 }
 
-// setupNetwork makes a router of the namespace. What the kernel's namespaces inherit from the
-// machine differs between machines, so all that matters is set.
+// setupNetwork turns the namespace into a router. The kernel's defaults of namespaces differ between
+// machines, so setupNetwork sets every relevant value.
 func setupNetwork(spec initSpec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -177,7 +177,7 @@ func setupNetwork(spec initSpec) error {
 		{"ipv4/ip_forward", forward},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		// of the links; no router advertisements between packets that count
+		// of the links; no router advertisements between measured packets
 		{"ipv6/conf/default/disable_ipv6", "1"},
 	}
 	for _, setting := range settings {
@@ -189,17 +189,17 @@ func setupNetwork(spec initSpec) error {
 	return nil
 }
 
-// replaceMount takes away what is mounted at a place and below it, and mounts something new.
-// Covering it would leave the old mounts in mountinfo, where runc and CRIU find them.
+// replaceMount removes all mounts at a path and below it, and mounts something new. Covering the old mounts
+// would leave them in mountinfo, where runc and CRIU find them.
 func replaceMount(point, kind, options string) error {
 	mounts, err := kernel.OwnMounts()
 	if err != nil {
 		return err
 	}
-	for i := len(mounts) - 1; i >= 0; i-- { // what was mounted last comes off first
+	for i := len(mounts) - 1; i >= 0; i-- { // the last mount comes off first
 		if old := mounts[i].Point; old == point || strings.HasPrefix(old, point+"/") {
 			err := unix.Unmount(old, unix.MNT_DETACH)
-			// it went with another
+			// it went with another mount
 			if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("unmount %s: %w", old, err)
 			}

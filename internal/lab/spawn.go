@@ -20,8 +20,8 @@ const upTimeout = 20 * time.Second
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS |
 	unix.CLONE_NEWIPC
 
-// startMachine makes a node's or client's cgroups and namespaces and returns when its init says
-// that it is up.
+// startMachine makes a node's or client's cgroups and namespaces and returns when its init reports that it
+// is up.
 func (s *state) startMachine(m *machine) error {
 	cgroups, err := hierarchies()
 	if err != nil {
@@ -89,9 +89,8 @@ func (s *state) spawnInit(m *machine, cgroups []hierarchy) error {
 	return awaitReady(listen, m.Name)
 }
 
-// startInCgroup starts a program inside its version 2 cgroup if there is one, so that there is no
-// moment in which a crash leaves a process that is in no cgroup of the lab. It is reaped here while
-// this process lives.
+// startInCgroup starts a program inside its version 2 cgroup if there is one, so that a crash never leaves
+// a process outside of the lab's cgroups. This process reaps it while it lives.
 func startInCgroup(cmd *exec.Cmd, cgroups []hierarchy, lab, machine string) error {
 	for _, h := range cgroups {
 		if !h.V2 {
@@ -107,7 +106,7 @@ func startInCgroup(cmd *exec.Cmd, cgroups []hierarchy, lab, machine string) erro
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // its end is seen elsewhere
+	go func() { _ = cmd.Wait() }() // its end is noticed elsewhere
 	return nil
 }
 
@@ -155,7 +154,7 @@ func (s *state) startRelay() error {
 	return awaitSocket(relaySocket(s.Name), upTimeout, func() bool { return s.relayAlive() })
 }
 
-// relayName is the relay's cgroup. It cannot be a client's name, nor a node's: it has a capital letter.
+// relayName is the relay's cgroup. It cannot be the name of a client or node: it has a capital letter.
 const relayName = "Relay"
 
 func (s *state) relayAlive() bool {

@@ -19,20 +19,20 @@ type machine struct {
 	Name    string `json:"name"`
 	Number  int    `json:"number"` // from 1, in the addresses
 	PID     int    `json:"pid"`
-	Started uint64 `json:"started"` // the init's start time in clock ticks, so that a reused pid is noticed
+	Started uint64 `json:"started"` // the init's start time in clock ticks, to notice a reused PID
 	Node    string `json:"node,omitempty"`
 }
 
 // wire is a link with its two ends. In a client's wire A is the client.
 type wire struct {
-	Key   string   `json:"key"` // the same for as long as the link exists
+	Key   string   `json:"key"` // constant as long as the link exists
 	A     string   `json:"a"`
 	B     string   `json:"b"`
 	Link  Link     `json:"link"`
 	Check *Checked `json:"check,omitempty"`
 }
 
-// state is what a lab remembers in its run directory. It is a help, not the truth: Down works without it.
+// state is the lab's saved state in its run directory. It is a help, not the truth: Down works without it.
 type state struct {
 	Name      string     `json:"name"`
 	Program   string     `json:"program"`
@@ -72,7 +72,7 @@ func otherLabs(lab string) string {
 	return fmt.Sprintf(" (there is %s; choose with --name)", strings.Join(names, ", "))
 }
 
-// save replaces the file in one step, so that a crash leaves the old or the new description.
+// save replaces the file atomically, so that a crash leaves the old or the new description.
 func (s *state) save() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *state) save() error {
 	return nil
 }
 
-// List names the labs that are up, or half up, on this machine.
+// List returns the names of the labs that are up, or half up, on this machine.
 func List() ([]string, error) {
 	entries, err := os.ReadDir(RunDirectory)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func List() ([]string, error) {
 	return names, nil
 }
 
-// machines are all nodes and clients.
+// machines returns all nodes and clients.
 func (s *state) machines() []*machine { return slices.Concat(s.Nodes, s.Clients) }
 
 func (s *state) machine(name string) (*machine, error) {
@@ -130,7 +130,7 @@ func (s *state) node(name string) (*machine, error) {
 	return m, nil
 }
 
-// wire finds the link between two machines whatever their order.
+// wire finds the link between two machines in either order.
 func (s *state) wire(a, b string) (*wire, error) {
 	for _, name := range []string{a, b} {
 		if _, err := s.machine(name); err != nil {
@@ -147,17 +147,17 @@ func (s *state) wire(a, b string) (*wire, error) {
 
 func (m *machine) isNode() bool { return m.Node == "" }
 
-// alive tells whether the init that was started still runs.
+// alive reports whether the init that was started still runs.
 func (m *machine) alive() bool { return m.PID > 0 && startTime(m.PID) == m.Started && m.Started != 0 }
 
-// startTime is field 22 of /proc/PID/stat (proc(5)); 0 if there is no such process or it is a zombie.
+// startTime returns field 22 of /proc/PID/stat (proc(5)); 0 if there is no such process or it is a zombie.
 func startTime(pid int) uint64 {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return 0
 	}
-	// The second field is the name in parentheses and may hold anything; fields are counted from
-	// the last parenthesis.
+	// The second field is the name in parentheses and may contain anything; fields are counted from the
+	// last parenthesis.
 	end := strings.LastIndexByte(string(data), ')')
 	if end < 0 {
 		return 0

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Status is what there is of a lab now.
+// Status is the current status of a lab.
 type Status struct {
 	Name    string         `json:"name"`
 	Created time.Time      `json:"created"`
@@ -17,24 +17,24 @@ type Status struct {
 	Links   []LinkStatus   `json:"links"`
 }
 
-// ProcessStatus tells whether a process of the lab runs.
+// ProcessStatus reports whether a process of the lab runs.
 type ProcessStatus struct {
 	PID     int  `json:"pid"`
 	Running bool `json:"running"`
 }
 
-// NodeStatus is a node of a lab.
+// NodeStatus is the status of a node.
 type NodeStatus struct {
 	Name    string        `json:"name"`
 	Address string        `json:"address"`
 	Init    ProcessStatus `json:"init"`
 	Agent   ProcessStatus `json:"agent"`
-	// on the machine, unless the state has a size of its own
+	// on the machine, unless the node's state has a fixed size
 	StateDirectory string `json:"state_directory"`
 	AgentLog       string `json:"agent_log"`
 }
 
-// ClientStatus is a client of a lab.
+// ClientStatus is the status of a client.
 type ClientStatus struct {
 	Name    string        `json:"name"`
 	Node    string        `json:"node"`
@@ -42,7 +42,7 @@ type ClientStatus struct {
 	Init    ProcessStatus `json:"init"`
 }
 
-// LinkStatus is a link of a lab.
+// LinkStatus is the status of a link.
 type LinkStatus struct {
 	A             string         `json:"a"`
 	B             string         `json:"b"`
@@ -56,7 +56,7 @@ type LinkStatus struct {
 	Back          *Counters      `json:"back,omitempty"`
 }
 
-// MeasureStatus is what was measured when the link came up.
+// MeasureStatus is the measurement from when the link came up.
 type MeasureStatus struct {
 	There      int64    `json:"there_bits_per_second"`
 	Back       int64    `json:"back_bits_per_second"`
@@ -65,7 +65,7 @@ type MeasureStatus struct {
 	Problems   []string `json:"problems,omitempty"`
 }
 
-// Link of the status in the words of the command line.
+// Link returns the link of the status.
 func (s LinkStatus) Link() Link {
 	return Link{
 		BandwidthBitsPerSecond: s.Bandwidth, Loss: s.LossRatio, Down: s.Down,
@@ -77,7 +77,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Microsecond)
 }
 
-// Status looks at the lab. What has died is told as not running; that is no error.
+// Status returns the status of the lab. A dead process is reported as not running; that is no error.
 func (l *Lab) Status() (Status, error) {
 	s, err := loadState(l.name)
 	if err != nil {

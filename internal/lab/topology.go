@@ -16,11 +16,11 @@ import (
 const (
 	linkMTU         = 1500
 	clientInterface = "eth0"
-	transmitQueue   = 2000 // packets; room for what arrives while the relay's thread wakes up
+	transmitQueue   = 2000 // packets; room for arrivals while the relay's thread wakes up
 )
 
-// burstTime is how long the wire may be busy with one packet of the kernel's segmentation offload.
-// It is what makes a slow link see packets and not 64 KiB at once.
+// burstTime is how long one packet of the kernel's segmentation offload may keep the wire busy. It makes a
+// slow link see packets and not 64 KiB at once.
 const burstTime = 0.0004
 
 // Addresses of a lab. They are the same in every lab: each has its own namespaces.
@@ -33,7 +33,7 @@ func clientPrefix(number int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, byte(number), 0}), 24)
 }
 
-// address is what the other machines reach this one by.
+// address returns the address at which other machines reach this one.
 func (m *machine) address() netip.Addr {
 	if m.isNode() {
 		return nodeAddress(m.Number)
@@ -41,7 +41,7 @@ func (m *machine) address() netip.Addr {
 	return clientAddress(m.Number)
 }
 
-// interfaceTo is the name, in a node, of the interface that leads to another machine.
+// interfaceTo returns the name, in a node, of the interface to another machine.
 func interfaceTo(other *machine) string {
 	if other.isNode() {
 		return "to-" + other.Name
@@ -49,7 +49,7 @@ func interfaceTo(other *machine) string {
 	return "cl-" + other.Name
 }
 
-// ends gives the places of a wire's two interfaces.
+// ends returns the locations of a wire's two interfaces.
 func (s *state) ends(w *wire) ([2]relayEnd, error) {
 	a, err := s.machine(w.A)
 	if err != nil {
@@ -72,8 +72,8 @@ func (s *state) ends(w *wire) ([2]relayEnd, error) {
 	return [2]relayEnd{{PID: a.PID, Interface: nearA}, {PID: b.PID, Interface: interfaceTo(a)}}, nil
 }
 
-// connect makes the link between two nodes, with addresses: each node has its one address on all
-// its interfaces, point to point, so that every pair can have a link of its own.
+// connect makes the link between two nodes, with addresses: each node has its one address on all its
+// interfaces, point to point, so that every pair can have its own link.
 func (s *state) connect(w *wire, a, b *machine) error {
 	ends, err := s.ends(w)
 	if err != nil {
@@ -106,7 +106,7 @@ func inNetwork(pid int, f func(*netlink.Handle) error) error {
 	return f(handle)
 }
 
-// bringUp gives an interface its address and its burst size and turns it on.
+// bringUp configures an interface's address and burst size and brings it up.
 func bringUp(end relayEnd, own netip.Addr, bits int, peer netip.Addr, peerBits int, shape Link) error {
 	err := inNetwork(end.PID, func(h *netlink.Handle) error {
 		link, err := h.LinkByName(end.Interface)
@@ -133,8 +133,8 @@ func bringUp(end relayEnd, own netip.Addr, bits int, peer netip.Addr, peerBits i
 	return nil
 }
 
-// burstSize is the largest packet that the kernel may hand to a link at once. Where packets are
-// lost each has to be lost by itself, so there is no burst then.
+// burstSize returns the largest packet that the kernel may pass to a link at once. On a lossy link each
+// packet has to be lost separately, so there is no burst.
 func burstSize(shape Link) int {
 	const largest = 65536
 	if shape.Loss > 0 {
@@ -162,7 +162,7 @@ func ipNet(a netip.Addr, bits int) *net.IPNet {
 
 func prefixNet(p netip.Prefix) *net.IPNet { return ipNet(p.Addr(), p.Bits()) }
 
-// routeClient makes every node but one send what is for a client to the node that it is attached to.
+// routeClient routes a client's packets on every node but one to the node to which it is attached.
 func (s *state) routeClient(client *machine, at *machine) error {
 	for _, node := range s.Nodes {
 		if node == at {
@@ -186,7 +186,7 @@ func (s *state) routeClient(client *machine, at *machine) error {
 	return nil
 }
 
-// dropClientRoute takes a node's route to a client away, before the client is attached there.
+// dropClientRoute removes a node's route to a client, before the client is attached there.
 func dropClientRoute(node, client *machine) error {
 	return inNetwork(node.PID, func(h *netlink.Handle) error {
 		routes, err := h.RouteList(nil, netlink.FAMILY_V4)
@@ -205,7 +205,7 @@ func dropClientRoute(node, client *machine) error {
 	})
 }
 
-// defaultRoute leads a client to its node.
+// defaultRoute routes a client's packets to its node.
 func defaultRoute(client *machine) error {
 	return inNetwork(client.PID, func(h *netlink.Handle) error {
 		link, err := h.LinkByName(clientInterface)
@@ -220,7 +220,7 @@ func defaultRoute(client *machine) error {
 	})
 }
 
-// onlyAddress gives the only node of a lab its address, which the others have on their links.
+// onlyAddress assigns the address of a lab's only node; other nodes have theirs on their links.
 func onlyAddress(node *machine) error {
 	return inNetwork(node.PID, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName("lo")

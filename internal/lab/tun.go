@@ -10,12 +10,12 @@ import (
 
 const tunDevice = "/dev/net/tun"
 
-// tunOffloads: the kernel may hand over TCP as one large packet with its checksum not yet made.
-// That is what makes 1 Gbit/s cheap: one read and one write for up to 45 packets.
+// tunOffloads let the kernel pass on TCP data as one large packet without its checksum. This makes 1 Gbit/s
+// cheap: one read and one write for up to 45 packets.
 const tunOffloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
 
-// openTUN makes a network interface in the network namespace of a process and returns the
-// descriptor at which its packets arrive. The interface lives as long as the descriptor.
+// openTUN makes a network interface in the network namespace of a process and returns the descriptor for
+// its packets. The interface lives as long as the descriptor.
 func openTUN(pid int, name string) (fd int, err error) {
 	err = inNetworkOf(pid, func() error {
 		fd, err = openTUNHere(name)
@@ -25,8 +25,7 @@ func openTUN(pid int, name string) (fd int, err error) {
 }
 
 func openTUNHere(name string) (int, error) {
-	// The interface belongs to the network namespace in which the device is opened
-	// (drivers/net/tun.c, tun_chr_open).
+	// The interface belongs to the network namespace of the open call (drivers/net/tun.c, tun_chr_open).
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open %s: %w; the kernel's tun module is needed (modprobe tun)", tunDevice, err)
@@ -59,13 +58,14 @@ func setupTUN(fd int, name string) error {
 	return nil
 }
 
-// inNetworkOf calls f on a thread that is in the network namespace of a process. What f opens stays there.
+// inNetworkOf calls f on a thread in the network namespace of a process. Descriptors that f opens stay
+// there.
 func inNetworkOf(pid int, f func() error) error {
 	return InNetworkAt(fmt.Sprintf("/proc/%d/ns/net", pid), f)
 }
 
-// InNetworkAt calls f on a thread that is in the network namespace with this path, such as
-// /run/netns/NAME. Sockets that f opens stay there. f must not hand the work to other goroutines.
+// InNetworkAt calls f on a thread in the network namespace with this path, such as /run/netns/NAME. Sockets
+// that f opens stay there. f must not leave the work to other goroutines.
 func InNetworkAt(path string, f func() error) error {
 	there, err := os.Open(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func InNetworkAt(path string, f func() error) error {
 	}
 	failed := f()
 	if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
-		// The thread cannot come back, so it stays locked and ends with its goroutine.
+		// The thread cannot return, so it stays locked and ends with its goroutine.
 		return fmt.Errorf("leave network namespace %s: %w", path, err)
 	}
 	runtime.UnlockOSThread()

@@ -12,16 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wiring makes links of one kind. It makes interfaces and shapes them; addresses and routes are not
-// its business.
+// wiring makes links of one kind. It makes and shapes interfaces, but does not set addresses and routes.
 type wiring interface {
 	attach(w *wire, ends [2]relayEnd) error
 	set(w *wire, ends [2]relayEnd) error
-	// move takes the end at w.B from one place to another.
+	// move moves the end at w.B from one place to another.
 	move(w *wire, from, to relayEnd) error
 	// detach removes the link and its interfaces.
 	detach(w *wire) error
-	// counters tells what went through from A to B and back.
+	// counters returns the traffic from A to B and back.
 	counters(w *wire, ends [2]relayEnd) ([2]Counters, error)
 }
 
@@ -86,7 +85,7 @@ func (r relayWiring) ask(request relayRequest) (relayAnswer, error) {
 	return answer, nil
 }
 
-// awaitSocket returns when something listens at a unix socket.
+// awaitSocket returns when a process listens on a unix socket.
 func awaitSocket(path string, limit time.Duration, alive func() bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -105,7 +104,7 @@ func awaitSocket(path string, limit time.Duration, alive func() bool) error {
 	})
 }
 
-// poll calls f until it says that it is done, fails, or the context ends.
+// poll calls f until it reports success, fails, or the context ends.
 func poll(ctx context.Context, f func() (bool, error)) error {
 	pause := time.Millisecond
 	for {

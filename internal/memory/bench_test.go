@@ -12,8 +12,8 @@ import (
 
 const benchMebibytes = 1024
 
-// BenchmarkAttach attaches to a process and lets it go. ns/op is all of it; stopped is for how long
-// the process was.
+// BenchmarkAttach attaches to a process and detaches. ns/op is the whole time; stopped is how long the
+// process was stopped.
 func BenchmarkAttach(b *testing.B) {
 	for _, kind := range []string{"block", "main-spin"} {
 		b.Run(kind, func(b *testing.B) {
@@ -34,7 +34,7 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-// attached returns a source that has attached to a process of so much memory, and its task.
+// attached returns a source that has attached to a process with this much memory, and its task.
 func attached(b *testing.B, kind string) (*program, *Source, *task) {
 	p := start(b, kind, benchMebibytes, 1)
 	s := NewSource(SourceConfig{Processes: p.group.Procs})
@@ -57,7 +57,7 @@ func scanAll(b *testing.B, t *task) (pages uint64) {
 	return pages
 }
 
-// BenchmarkScan looks for written pages in a GiB: all are, none is, some are that a thread writes meanwhile.
+// BenchmarkScan scans a GiB for written pages: all, none, or some that a thread writes meanwhile.
 func BenchmarkScan(b *testing.B) {
 	b.Run("all", func(b *testing.B) {
 		_, s, t := attached(b, "block")
@@ -128,7 +128,7 @@ func (c *copyWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// BenchmarkFinal is what the freeze costs when little has changed: two final rounds, and the map.
+// BenchmarkFinal measures a freeze with few changes: two final rounds, and the map.
 func BenchmarkFinal(b *testing.B) {
 	p, s, _ := attached(b, "block")
 	_, err := s.Round(context.Background(), ignoreRuns())
@@ -149,7 +149,7 @@ func BenchmarkFinal(b *testing.B) {
 	}
 }
 
-// BenchmarkClose lets go of a process whose GiB is write-protected.
+// BenchmarkClose detaches from a process whose GiB is write-protected.
 func BenchmarkClose(b *testing.B) {
 	_, s, t := attached(b, "block")
 	for b.Loop() {

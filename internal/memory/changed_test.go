@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestChangedFilePages finds what was written to a private mapping of a file, and not what was only read.
+// TestChangedFilePages finds pages of a private file mapping that were written, and not those that were
+// only read.
 func TestChangedFilePages(t *testing.T) {
 	size := PageSize()
 	file, err := os.CreateTemp(t.TempDir(), "")

@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// anObject is a memfd with two parts of random content, a hole between them and half a page at its
-// end, as it is after a round.
+// anObject is a memfd with two parts of random content, a hole between them and half a page at its end, as
+// after a round.
 func anObject(t testing.TB, bytes int) (*object, *os.File) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("compared", unix.MFD_CLOEXEC)
@@ -56,8 +56,7 @@ func compared(t *testing.T, o *object) (sent []uint64, stats RoundStats) {
 	return sent, stats
 }
 
-// TestCompare wants that the pages are sent that were written, at edges of parts and pieces too,
-// and no others.
+// TestCompare: exactly the written pages are sent, even at the edges of parts and pieces.
 func TestCompare(t *testing.T) {
 	const size = 5 << 20
 	o, writer := anObject(t, size)
@@ -80,8 +79,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// BenchmarkCompare compares shared memory as in the freeze and as in a round. The freeze has other
-// work at the same time, so the processor time counts as well as how long it takes.
+// BenchmarkCompare compares shared memory as in the freeze and as in a round. The freeze has other work in
+// parallel, so the processor time counts as well as the duration.
 func BenchmarkCompare(b *testing.B) {
 	for _, way := range []string{"in the freeze", "in a round"} {
 		b.Run(way, func(b *testing.B) {
@@ -105,7 +104,7 @@ func BenchmarkCompare(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has used, in seconds.
+// processorTime returns the processor time of this process, in seconds.
 func processorTime(b *testing.B) float64 {
 	var used unix.Rusage
 	must(b, unix.Getrusage(unix.RUSAGE_SELF, &used))

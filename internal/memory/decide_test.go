@@ -79,7 +79,7 @@ func TestDecideIsSafe(t *testing.T) {
 	const bandwidth, memory = 100 * mebibyte, 1024 * mebibyte
 	policy := Policy{Budget: 100 * time.Millisecond}
 	for _, rate := range []float64{0, 1, 10, 50, 90, 99, 101, 150, 1000} { // MiB/s
-		for _, hot := range []float64{1, 8, 20, 200, 1024} { // MiB that are written again and again
+		for _, hot := range []float64{1, 8, 20, 200, 1024} { // MiB that are written repeatedly
 			written := func(d time.Duration) uint64 {
 				return uint64(
 					hot * mebibyte * (1 - math.Exp(-rate*d.Seconds()/hot)))
@@ -110,13 +110,13 @@ func TestDecideIsSafe(t *testing.T) {
 	}
 }
 
-// TestRoundsWithin simulates containers as above whose memory may follow. What comes to fit in a
-// few rounds still does, and what would take many is not sent again and again before it follows.
+// TestRoundsWithin simulates the same containers with memory that may follow. A rest that fits after a few
+// rounds still does, and one that would need many is not sent repeatedly before it follows.
 func TestRoundsWithin(t *testing.T) {
 	const bandwidth, memory = 100 * mebibyte, 1024 * mebibyte
 	saved := 0.0
 	for _, rate := range []float64{0, 1, 10, 30, 50, 70, 90, 99, 150} { // MiB/s
-		for _, hot := range []float64{1, 8, 20, 200, 1024} { // MiB that are written again and again
+		for _, hot := range []float64{1, 8, 20, 200, 1024} { // MiB that are written repeatedly
 			simulate := func(within int) (verdict Verdict, rounds []RoundStats, sent uint64) {
 				rounds = history(bandwidth, memory)
 				for sent = rounds[0].SentBytes; ; sent += rounds[len(rounds)-1].SentBytes {

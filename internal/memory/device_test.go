@@ -18,8 +18,8 @@ import (
 )
 
 // device is a file whose reads last as long as the test wants: a file system in user space (FUSE,
-// include/uapi/linux/fuse.h) with a file as its root. The kernel puts the answer into the pages of
-// a reader with O_DIRECT as any device does: without a page fault.
+// include/uapi/linux/fuse.h) with a file as its root. The kernel writes the answer into the pages of a
+// reader with O_DIRECT as any device does: without a page fault.
 type device struct {
 	t       *testing.T
 	path    string
@@ -28,7 +28,7 @@ type device struct {
 	answer  chan struct{} // it may end
 }
 
-// newDevice mounts it in a mount namespace of this thread, in which programs must be started that use it.
+// newDevice mounts the file in a mount namespace of this thread, which must start the programs that use it.
 func newDevice(t *testing.T) *device {
 	t.Helper()
 	d := &device{t: t, path: filepath.Join(t.TempDir(), "device"), reading: make(chan struct{}),
@@ -98,12 +98,12 @@ func (d *device) serve() {
 func (d *device) reply(request []byte, code int32, body []byte) {
 	answer := binary.NativeEndian.AppendUint32(nil, uint32(16+len(body)))
 	answer = binary.NativeEndian.AppendUint32(answer, uint32(code))
-	answer = append(answer, request[8:16]...) // which request
+	answer = append(answer, request[8:16]...) // the request's number
 	_, _ = unix.Write(d.fd, append(answer, body...))
 }
 
-// TestDeviceWrites has data come into memory between two rounds by a transfer that began before the
-// first: because the program asks for it with O_DIRECT, or because the file system reads so.
+// TestDeviceWrites: data comes into memory between two rounds by a transfer that began before the first:
+// because the program reads with O_DIRECT, or because the file system reads that way.
 func TestDeviceWrites(t *testing.T) {
 	for _, name := range []string{"slow", "slow-cached", "slow, and pages stay"} {
 		kind, _, stay := strings.Cut(name, ",")
@@ -136,8 +136,8 @@ func TestDeviceWrites(t *testing.T) {
 	}
 }
 
-// TestAsynchronousReads has a disk write to memory all the time, while the program goes on and
-// across the freeze.
+// TestAsynchronousReads lets a disk write to memory all the time, while the program continues and across
+// the freeze.
 func TestAsynchronousReads(t *testing.T) {
 	p := start(t, "aio", 1, 2)
 	s := NewSource(SourceConfig{Processes: p.group.Procs})
@@ -147,7 +147,7 @@ func TestAsynchronousReads(t *testing.T) {
 			target.round(s, false)
 		}
 		p.freeze()
-		// what is under way comes in
+		// transfers under way complete
 		for quiet, deadline := 0, time.Now().Add(time.Minute); quiet < 2; quiet++ {
 			if target.round(s, true).Pages > 0 {
 				quiet = -1
@@ -166,7 +166,7 @@ func TestAsynchronousReads(t *testing.T) {
 	leavesNoTrace(t, p.pid())
 }
 
-// TestWrittenByOthers has another process write to the memory, in the two ways in which it can.
+// TestWrittenByOthers lets another process write to the memory, in both possible ways.
 func TestWrittenByOthers(t *testing.T) {
 	p := start(t, "block", 4, 1)
 	s := NewSource(SourceConfig{Processes: p.group.Procs})
@@ -196,7 +196,7 @@ func TestWrittenByOthers(t *testing.T) {
 	must(t, s.Close())
 }
 
-// largest is where the largest private anonymous mapping begins that can be read.
+// largest returns the start of the largest readable private anonymous mapping.
 func largest(t *testing.T, pid int) uint64 {
 	t.Helper()
 	space, err := kernel.OpenAddressSpace(pid)

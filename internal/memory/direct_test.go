@@ -8,9 +8,9 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// What was reported is read again until a round has done so that began when a transfer of then must
-// be over: also if the next round comes late. What was reported at the begin of a long round has
-// been read often enough long before that of its end.
+// TestReportedInALongRound: a reported page is read again until a round that began after the end of any
+// transfer from then, even if the next round comes late. Pages reported at the beginning of a long round
+// have been read often enough before those reported at its end.
 func TestReportedInALongRound(t *testing.T) {
 	size, began := uint64(PageSize()), time.Now()
 	page := func(n uint64) []kernel.PageRange {
@@ -26,10 +26,10 @@ func TestReportedInALongRound(t *testing.T) {
 		after time.Duration
 		want  string
 	}{
-		{directWindow / 4, "[1 4]"},                   // nobody has read page 1 since
-		{directWindow / 2, "[4]"},                     // a transfer to page 4 may be under way still
+		{directWindow / 4, "[1 4]"},                   // page 1 has not been read since
+		{directWindow / 2, "[4]"},                     // a transfer to page 4 may still be under way
 		{2 * directWindow, "[4]"},                     // …and now it is over
-		{2*directWindow + time.Millisecond, "[]"},     // all are what they were
+		{2*directWindow + time.Millisecond, "[]"},     // all are up to date
 		{2*directWindow + 2*time.Millisecond, "[]"},   // reports page 2
 		{10*directWindow + 2*time.Millisecond, "[2]"}, // a round that came late
 		{11 * directWindow, "[]"},
@@ -52,7 +52,8 @@ func TestReportedInALongRound(t *testing.T) {
 	}
 }
 
-// Of a round of minutes the next reads all again, and those after it what the last seconds brought.
+// TestMuchReportedInALongRound: after a round of minutes the next one reads everything again, and later
+// ones the pages of the last seconds.
 func TestMuchReportedInALongRound(t *testing.T) {
 	const seconds = 600
 	size, began := uint64(PageSize()), time.Now()

@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestAttachToFrozen fails, soon, and the process is as it was.
+// TestAttachToFrozen: attaching fails, soon, and leaves the process unchanged.
 func TestAttachToFrozen(t *testing.T) {
 	p := start(t, "spin-write", 1, 2)
 	for range 3 {
@@ -36,7 +36,7 @@ func TestAttachToFrozen(t *testing.T) {
 	}
 }
 
-// TestAttachToStopped works, and the process stays stopped until it gets SIGCONT.
+// TestAttachToStopped: attaching works, and the process stays stopped until it gets SIGCONT.
 func TestAttachToStopped(t *testing.T) {
 	p := start(t, "spin-write", 1, 2)
 	for range 5 {
@@ -69,7 +69,7 @@ func waitState(t *testing.T, pid int, state byte) {
 	}
 }
 
-// TestTracedByAnother names the process, and sends what is right nevertheless.
+// TestTracedByAnother: the source names the process, and sends the right pages nevertheless.
 func TestTracedByAnother(t *testing.T) {
 	p := start(t, "write-churn", 4, 2)
 	seized, release, released := make(chan error), make(chan struct{}), make(chan error)
@@ -100,8 +100,8 @@ func TestTracedByAnother(t *testing.T) {
 	must(t, <-released)
 }
 
-// refusedFor checks that a process is tracked in another way than the others, if there is a better
-// one, and why.
+// refusedFor checks that one process is tracked with another method than the rest, for this reason, if the
+// kernel has a better method.
 func refusedFor(t *testing.T, stats RoundStats, pid int, why string) {
 	t.Helper()
 	if stats.Tracking != WriteProtect {
@@ -121,7 +121,7 @@ func refusedFor(t *testing.T, stats RoundStats, pid int, why string) {
 	}
 }
 
-// Test32Bit compares the pages of a program that cannot be made to do system calls of 64 bits.
+// Test32Bit compares the pages of a program that cannot be made to execute 64-bit system calls.
 func Test32Bit(t *testing.T) {
 	p := start(t, "32", 1, 1)
 	s := NewSource(SourceConfig{Processes: p.group.Procs})
@@ -145,7 +145,7 @@ func Test32Bit(t *testing.T) {
 
 const envAttach = "GODWIT_TEST_ATTACH"
 
-// TestAttachingAgent is no test by itself: it is what TestAgentDies starts and kills.
+// TestAttachingAgent is no test by itself: TestAgentDies starts and kills it.
 func TestAttachingAgent(t *testing.T) {
 	var pid int
 	if _, err := fmt.Sscanf(os.Getenv(envAttach), "%d", &pid); err != nil {
@@ -162,7 +162,7 @@ func TestAttachingAgent(t *testing.T) {
 	}
 }
 
-// TestAgentDies kills the agent at any instant of its rounds: nothing stays in the process.
+// TestAgentDies kills the agent at any moment of its rounds: nothing is left in the process.
 func TestAgentDies(t *testing.T) {
 	p := start(t, "write-churn-grow", 8, 2)
 	for i := range 10 {
@@ -199,7 +199,7 @@ func TestCancel(t *testing.T) {
 	}
 	must(t, s.Close())
 	refused := errors.New("refused")
-	s = NewSource(SourceConfig{Processes: p.group.Procs}) // the other one has lost what it had not sent
+	s = NewSource(SourceConfig{Processes: p.group.Procs}) // the other one has lost its unsent pages
 	_, err = s.Round(context.Background(), sinkFunc(func(Run, []byte) error { return refused }))
 	if !errors.Is(err, refused) {
 		t.Errorf("the sink fails: %v", err)
@@ -230,7 +230,7 @@ func TestProcessesEnd(t *testing.T) {
 	must(t, s.Close())
 }
 
-// forgetting is a sink that notes which tasks are no more.
+// forgetting is a sink that notes which tasks have ended.
 type forgetting struct {
 	sinkFunc
 	forgotten []Task
@@ -241,8 +241,7 @@ func (f *forgetting) Forget(task Task) error {
 	return nil
 }
 
-// TestLost wants that a page which is lost ends a move, in each way of tracking: it would be zeros
-// at the target.
+// TestLost: a lost page ends a move, with each way of tracking, because it would be zeros at the target.
 func TestLost(t *testing.T) {
 	must(t, kernel.ProbePoison())
 	for _, tracking := range []Tracking{"", Hashing} {

@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestFrozen reads processes, of which some share memory copy-on-write, by several goroutines at
-// once, and compares all.
+// TestFrozen reads processes, some of which share memory copy-on-write, by several goroutines in parallel,
+// and compares all.
 func TestFrozen(t *testing.T) {
 	p := start(t, "fork", 8, 1)
 	p.progress()
@@ -45,7 +45,7 @@ func TestFrozen(t *testing.T) {
 	p.progress()
 }
 
-// partsOf is how much memory processes have together.
+// partsOf returns the total memory of processes.
 func partsOf(t *testing.T, pids []int) (sum uint64) {
 	t.Helper()
 	for _, pid := range pids {
@@ -56,7 +56,7 @@ func partsOf(t *testing.T, pids []int) (sum uint64) {
 	return sum
 }
 
-// TestFrozenRefuses says what cannot be read, and why.
+// TestFrozenRefuses: memory that cannot be read is refused with the reason.
 func TestFrozenRefuses(t *testing.T) {
 	p := start(t, "script", 0, 0)
 	p.obey("map 0 4")

@@ -40,8 +40,8 @@ func runTests(m *testing.M) int {
 // envWorkloads names a directory in which the workloads are built already, for machines without compilers.
 const envWorkloads = "GODWIT_TEST_WORKLOADS"
 
-// buildWorkload returns the path of the workload; that of 32 bits has 32 behind it, the one that is
-// told what to do script.
+// buildWorkload returns the path of the workload; the 32-bit one has the suffix 32, the one that executes
+// commands the suffix script.
 var buildWorkload = sync.OnceValues(func() (string, error) {
 	if built := os.Getenv(envWorkloads); built != "" {
 		return filepath.Join(built, "workload"), nil
@@ -156,8 +156,8 @@ func unifiedMount(t testing.TB) string {
 	return ""
 }
 
-// check asks the workload how it is, fails if its memory was not as it must be, and returns how
-// much it has done.
+// check asks the workload for its state, fails if its memory was wrong, and returns how much work it has
+// done.
 func (p *program) check() int {
 	p.t.Helper()
 	_, err := fmt.Fprintln(p.in)
@@ -201,7 +201,7 @@ func (f sinkFunc) Put(run Run, data []byte) error { return f(run, data) }
 
 func ignoreRuns() Sink { return sinkFunc(ignoreRun) }
 
-// copied is a target: what was received of each page.
+// copied is a target: the received content of each page.
 type copied struct {
 	t     testing.TB
 	pages map[Task]map[uint64][]byte
@@ -209,7 +209,7 @@ type copied struct {
 
 func newCopied(t testing.TB) *copied { return &copied{t, map[Task]map[uint64][]byte{}} }
 
-// receive decodes what is written to the returned writer; call the function at the end.
+// receive decodes data that is written to the returned writer; call the function at the end.
 func (c *copied) receive() (io.Writer, func()) {
 	r, w := io.Pipe()
 	done := make(chan error)
@@ -250,7 +250,7 @@ func (c *copied) place(run Run, data []byte) error {
 	return nil
 }
 
-// round does a round and receives it.
+// round makes a round and receives it.
 func (c *copied) round(s *Source, frozen bool) RoundStats {
 	c.t.Helper()
 	w, finish := c.receive()
@@ -264,8 +264,8 @@ func (c *copied) round(s *Source, frozen bool) RoundStats {
 	return stats
 }
 
-// verify compares the copy with the frozen processes: each page of the map, and each page that an
-// independent look at the page tables finds. It returns how many pages were compared.
+// verify compares the copy with the frozen processes: each page of the map, and each page in the page
+// tables, which are read independently. It returns the number of compared pages.
 func (c *copied) verify(p *program, maps []TaskMap) int {
 	c.t.Helper()
 	listed := map[Task]map[uint64]bool{}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHugePages has huge pages before and after, and those that nobody writes all the while.
+// TestHugePages has huge pages before and after, and some that are never written.
 func TestHugePages(t *testing.T) {
 	for _, c := range []struct {
 		kind  string
@@ -32,7 +32,7 @@ func TestHugePages(t *testing.T) {
 		}
 		must(t, s.Close())
 		after := hugeKibibytes(t, p.pid())
-		if after < before/2 { // there may not be as many free ones as there were
+		if after < before/2 { // there may be fewer free ones than before
 			t.Errorf("%s: %d KiB in huge pages before, %d while it was tracked, %d after", c.kind, before,
 				under, after)
 		}

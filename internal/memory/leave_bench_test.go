@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkFreeze measures a freeze at the source: two final rounds, the map, and the list of remote
-// pages. Before it nothing was sent (post-copy), or all but what a program writes (hybrid, pre-copy).
+// BenchmarkFreeze measures a freeze at the source: two final rounds, the map, and the list of remote pages.
+// Before it nothing was sent (post-copy), or everything but a program's latest writes (hybrid, pre-copy).
 func BenchmarkFreeze(b *testing.B) {
 	for _, mebibytes := range []int{1024, 4096} {
 		for kind, writes := range map[string]int{"block": 0, "write": 25000} { // pages: up to 100 MB
@@ -68,7 +68,7 @@ func benchmarkFreeze(b *testing.B, p *program, way string, writes int) {
 	p.end()
 }
 
-// cpuTime is what this process has used of processors: on a busy machine that says more than the clock.
+// cpuTime returns the processor time of this process: on a busy machine it says more than the clock.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage unix.Rusage

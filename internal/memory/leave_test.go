@@ -9,9 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestWhatIsLeftIsThere has the pages stay at a random moment: before the first round, in the
-// middle of one, or after. Then what was sent and what is remote are together what the processes
-// hold, whatever they do meanwhile.
+// TestWhatIsLeftIsThere makes pages remote at a random moment: before the first round, in the middle of
+// one, or after. Then sent and remote pages together are the processes' memory, whatever they do meanwhile.
 func TestWhatIsLeftIsThere(t *testing.T) {
 	for _, c := range []struct {
 		kind      string
@@ -48,7 +47,7 @@ func TestWhatIsLeftIsThere(t *testing.T) {
 	}
 }
 
-// leaveOnce does rounds, in one of which pages begin to stay, and compares all pages in two freezes.
+// leaveOnce makes rounds, in one of which pages begin to stay, and compares all pages in two freezes.
 func leaveOnce(t *testing.T, p *program, config SourceConfig, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := NewSource(config)
@@ -82,8 +81,8 @@ func leaveOnce(t *testing.T, p *program, config SourceConfig, seed uint64) {
 	leavesNoTrace(t, p.pid())
 }
 
-// leftRound does a round; in the last, pages begin to stay after so many runs. From then on no
-// content is sent.
+// leftRound makes a round; in the last, pages begin to stay after so many runs. From then on no content is
+// sent.
 func leftRound(t *testing.T, s *Source, target *copied, last bool, runs int) {
 	t.Helper()
 	done, fine := make(chan struct{}), 0
@@ -92,7 +91,7 @@ func leftRound(t *testing.T, s *Source, target *copied, last bool, runs int) {
 			fine += int(run.Pages)
 		}
 		if runs--; last && runs == 0 {
-			go func() { // any goroutine may
+			go func() { // any goroutine may call it
 				defer close(done)
 				s.Leave()
 			}()
@@ -106,7 +105,7 @@ func leftRound(t *testing.T, s *Source, target *copied, last bool, runs int) {
 	}
 }
 
-// compareLeft reads what is remote and compares all. It returns the maps of remote pages.
+// compareLeft reads the remote pages and compares all. It returns the maps of remote pages.
 func compareLeft(t *testing.T, p *program, s *Source, target *copied) (remote, hot []TaskMap) {
 	t.Helper()
 	maps, err := s.Map()
@@ -174,14 +173,15 @@ func remoteOf(maps []TaskMap) []uint64 {
 	return pages
 }
 
-// TestRemoteAndHot has a program write known pages at known moments, and wants the right ones late and hot.
+// TestRemoteAndHot lets a program write known pages at known moments, and checks which pages are remote and
+// hot.
 func TestRemoteAndHot(t *testing.T) {
 	for tracking, hot := range map[Tracking]string{
 		WriteProtect: "[1 2 11 20]", SoftDirty: "[1 2 11 20]",
-		Hashing: "[1 2]", // that it has never looked at something says nothing
+		Hashing: "[1 2]", // without an earlier look it knows nothing
 	} {
 		if tracking == SoftDirty && kernel.ProbeSoftDirty() != nil {
-			continue // this kernel has not got it
+			continue // this kernel lacks it
 		}
 		t.Run(string(tracking), func(t *testing.T) {
 			p := start(t, "script", 0, 0)
@@ -216,7 +216,7 @@ func TestRemoteAndHot(t *testing.T) {
 	}
 }
 
-// TestPostCopy reads nothing before the freeze, nor in it, and knows what is written meanwhile.
+// TestPostCopy reads nothing before the freeze or in it, and knows which pages are written meanwhile.
 func TestPostCopy(t *testing.T) {
 	p := start(t, "script", 0, 0)
 	p.obey("map 0 64")
@@ -250,7 +250,7 @@ func TestPostCopy(t *testing.T) {
 	must(t, s.Close())
 }
 
-// sendSome sends some of what is remote, and some that is not or is not there.
+// sendSome sends some remote pages, and some that are not remote or do not exist.
 func sendSome(t *testing.T, p *program, s *Source, remote []TaskMap) {
 	t.Helper()
 	task, size := remote[0].Task, uint64(PageSize())
@@ -293,7 +293,7 @@ func TestSoon(t *testing.T) {
 	_, err := s.Round(context.Background(), ignoreRuns())
 	must(t, err)
 	s.Leave()
-	// 3 to itself; 7 was sent, 12 has no content, 40 is not there
+	// 3 points to itself; 7 was sent, 12 has no content, 40 does not exist
 	for from, to := range []uint64{2, 2, 7, 3, 12, 40} {
 		p.obey(fmt.Sprintf("write %d 1 %d", from, scriptBase+to*size+to))
 	}

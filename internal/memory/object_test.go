@@ -25,8 +25,8 @@ func FuzzParseDescription(f *testing.F) {
 	})
 }
 
-// TestStoredObject has pages of an object come before its description, changes and drops some, and
-// wants a file with its name, size, owner, permissions, seals and content.
+// TestStoredObject puts pages of an object before its description, changes and drops some, and checks the
+// name, size, owner, permissions, seals and content of the resulting file.
 func TestStoredObject(t *testing.T) {
 	s, err := NewStore(1 << 20)
 	must(t, err)
@@ -86,7 +86,7 @@ func TestStoredObject(t *testing.T) {
 	}
 }
 
-// TestStoredObjectRefused wants that what is malformed or missing is not taken.
+// TestStoredObjectRefused: malformed or incomplete objects are refused.
 func TestStoredObjectRefused(t *testing.T) {
 	s, err := NewStore(1 << 20)
 	must(t, err)

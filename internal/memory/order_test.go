@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// smallOrdering looks at what is written before each of very small parts.
+// smallOrdering returns an ordering with very small parts.
 func smallOrdering() ordering { return ordering{size: 8 * uint64(PageSize())} }
 
-// Of a part is written what writing comes to from the last place below it, or around.
+// TestEstimate: the written pages of a part follow from the writer's last position below it, or nearby.
 func TestEstimate(t *testing.T) {
 	now, size := time.Now(), uint64(PageSize())
 	parts := func(busy ...int) []part {
@@ -48,8 +48,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// A program writes one page after the other while a round sends them. What it comes to leaves last,
-// so the next round has less.
+// TestWhatIsWrittenSoonLeavesLast: a program writes one page after the other while a round sends them.
+// Pages that it will write soon are sent last, so the next round has fewer.
 func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
 	const pages, from, perRun = 2048, 300, 4
 	next := func(o ordering) RoundStats {
@@ -96,8 +96,8 @@ func TestWhatIsWrittenSoonLeavesLast(t *testing.T) {
 	}
 }
 
-// The list of mappings may tell one again that has grown, or leave some out, and pages are written
-// in all of them. All that was found leaves in the round: no later one finds it.
+// TestWhatWasFoundLeaves: the list of mappings may repeat one that has grown, or skip some, and pages are
+// written in all of them. All pages found are sent in the round: no later round finds them.
 func TestWhatWasFoundLeaves(t *testing.T) {
 	const pages = 2048
 	size := uint64(PageSize())

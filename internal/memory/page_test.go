@@ -129,7 +129,7 @@ func TestMapRoundTrip(t *testing.T) {
 
 func equalMaps(a, b TaskMap) bool { return a.Task == b.Task && slices.Equal(a.Areas, b.Areas) }
 
-// FuzzDecode checks that whatever is accepted is within the limits and encodes to what was read.
+// FuzzDecode checks that accepted input is within the limits and encodes to itself.
 func FuzzDecode(f *testing.F) {
 	var seed bytes.Buffer
 	e := NewEncoder(&seed)
@@ -158,7 +158,7 @@ func FuzzDecodeMap(f *testing.F) {
 			return
 		}
 		var again bytes.Buffer
-		// numbers can be written longer
+		// numbers may have longer encodings
 		if err := EncodeMap(&again, maps); err != nil || again.Len() > len(input) {
 			t.Errorf("%d bytes were decoded and encoded again, to %d: %v", len(input), again.Len(), err)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestPageSet compares with the plainest of all implementations.
+// TestPageSet compares with the simplest possible implementation.
 func TestPageSet(t *testing.T) {
 	size := uint64(PageSize())
 	const pages = 3 * chunkPages
@@ -60,8 +60,8 @@ func TestPageSet(t *testing.T) {
 	}
 }
 
-// TestPageSetSplit splits a set by another, within mappings that are small and large beside what is
-// in the sets.
+// TestPageSetSplit splits a set by another, within mappings that are small and large compared with the
+// sets.
 func TestPageSetSplit(t *testing.T) {
 	size := uint64(PageSize())
 	random := rand.New(rand.NewPCG(3, 4))
@@ -121,7 +121,7 @@ func countIn(t *testing.T, s pageSet, start, end uint64) int {
 	return n
 }
 
-// BenchmarkSplit is of 4 GiB of which every 16th page is missing, in a mapping of 1 TiB.
+// BenchmarkSplit uses 4 GiB of which every 16th page is missing, in a mapping of 1 TiB.
 func BenchmarkSplit(b *testing.B) {
 	size := uint64(PageSize())
 	set := pageSet{}

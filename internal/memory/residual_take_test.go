@@ -54,7 +54,7 @@ func TestResidualTakesStore(t *testing.T) {
 	}
 }
 
-// TestResidualTakesPart: what there is no room for is left out, and the rest is of use.
+// TestResidualTakesPart: pages without room are left out, and the rest is useful.
 func TestResidualTakesPart(t *testing.T) {
 	size := int64(PageSize())
 	s, err := NewStore(1 << 30)

@@ -67,7 +67,7 @@ func TestResidual(t *testing.T) {
 	}
 }
 
-// TestResidualFull: what is there when there is no more room stays.
+// TestResidualFull: existing pages stay when there is no more room.
 func TestResidualFull(t *testing.T) {
 	size := int64(PageSize())
 	f := newTestResidual(t, 10*size+slotCost)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// obey has the script do something, and returns what it answers. See testdata/script.
+// obey makes the script execute a command, and returns its answer. See testdata/script.
 func (p *program) obey(command string) string {
 	p.t.Helper()
 	_, err := fmt.Fprintln(p.in, command)
@@ -18,8 +18,8 @@ func (p *program) obey(command string) string {
 	return strings.TrimSpace(answer)
 }
 
-// play is a sequence of commands of which some come between rounds and some in the middle of one,
-// whenever pages are handed over.
+// play is a sequence of commands, some between rounds and some in the middle of one, whenever pages are
+// passed on.
 type play struct {
 	p      *program
 	random *rand.Rand
@@ -31,7 +31,7 @@ func (y *play) do(command string) {
 	y.log = append(y.log, command+": "+y.p.obey(command))
 }
 
-// some does a few commands at random.
+// some executes a few random commands.
 func (y *play) some(most int) {
 	for range y.random.IntN(most + 1) {
 		what := y.mix[y.random.IntN(len(y.mix))]
@@ -40,10 +40,10 @@ func (y *play) some(most int) {
 	}
 }
 
-// playPages is how many pages of addresses the commands are about: few, so that they meet.
+// playPages is the number of pages that the commands use: few, so that they overlap.
 const playPages = 48
 
-// round does a round and commands while it sends.
+// round makes a round and executes commands while it sends.
 func (y *play) round(s *Source, target *copied) {
 	y.log = append(y.log, "round")
 	_, err := s.Round(context.Background(), sinkFunc(func(run Run, data []byte) error {
@@ -56,9 +56,8 @@ func (y *play) round(s *Source, target *copied) {
 	must(y.p.t, err)
 }
 
-// TestAnySequence does anything with memory in any order while rounds go on, and compares all pages
-// at the end. Moves are what the kernel's notes of writes are most delicate about
-// (kernel.WriteProtect.Register).
+// TestAnySequence does anything with memory in any order during rounds, and compares all pages at the end.
+// The kernel's tracking of writes is most fragile for moved mappings (kernel.WriteProtect.Register).
 func TestAnySequence(t *testing.T) {
 	writes := []string{"write", "write", "write", "read"}
 	for name, mix := range map[string][]string{
@@ -96,7 +95,7 @@ func TestAnySequence(t *testing.T) {
 	}
 }
 
-// sequences is how many of each mix: hundreds find what one in a hundred shows.
+// sequences is the number of runs of each mix: hundreds find failures that occur once in a hundred.
 const sequences = 15
 
 func (y *play) whole(t *testing.T) {

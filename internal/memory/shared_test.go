@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestShared wants that a final round finds what was written to shared memory since the last round:
-// by those who have it mapped, by those who map it for a moment, and by children that have ended.
+// TestShared: a final round finds pages of shared memory written since the last round: by processes that
+// have it mapped, by processes that map it briefly, and by children that have ended.
 func TestShared(t *testing.T) {
 	for _, kind := range []string{"plain", "fork", "sealed"} {
 		t.Run(kind, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestShared(t *testing.T) {
 			for range 5 {
 				_, err := s.Round(t.Context(), store)
 				must(t, err)
-				time.Sleep(20 * time.Millisecond) // something is written
+				time.Sleep(20 * time.Millisecond) // writes happen
 				finalShared(t, p, s, store)
 				wantShared(t, s, store, 3)
 				must(t, p.group.Thaw())
@@ -33,7 +33,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestSharedIdle wants that nothing is compared in the freeze when nobody can have written.
+// TestSharedIdle: nothing is compared in the freeze if nothing can have been written.
 func TestSharedIdle(t *testing.T) {
 	p := start(t, "shared", 4, 2, "100000000", "plain")
 	s := NewSource(SourceConfig{Processes: p.group.Procs})
@@ -53,11 +53,11 @@ func TestSharedIdle(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d pages are compared: %s", stats.ComparedPages, s.unseen())
 		}
-		time.Sleep(100 * time.Millisecond) // it has just begun
+		time.Sleep(100 * time.Millisecond) // the process has just begun
 	}
 }
 
-// TestSharedGivenBack wants that a page is sent of which the mapping has let go after it was written.
+// TestSharedGivenBack: a page is sent if its mapping was dropped after the page was written.
 func TestSharedGivenBack(t *testing.T) {
 	p := start(t, "script", 0, 0)
 	tell := func(command string) {
@@ -73,7 +73,7 @@ func TestSharedGivenBack(t *testing.T) {
 	store, err := NewStore(1 << 30)
 	must(t, err)
 	defer store.Close()
-	// the first finds the memory, and later its times tell that nothing was written by system calls
+	// the first round finds the memory, and later its times show that no system call wrote to it
 	for i := range 3 {
 		time.Sleep(2 * timesStable)
 		_, err := s.Round(t.Context(), store)
@@ -97,7 +97,7 @@ func finalShared(t *testing.T, p *program, s *Source, store *Store) RoundStats {
 	return stats
 }
 
-// wantShared wants that a store has what shared memory holds now.
+// wantShared checks that a store has the current content of shared memory.
 func wantShared(t *testing.T, s *Source, store *Store, least int) {
 	t.Helper()
 	if len(s.shared.objects) < least {
@@ -123,7 +123,7 @@ func wantShared(t *testing.T, s *Source, store *Store, least int) {
 
 func head(page []byte) string { return fmt.Sprintf("%x…", page[:24]) }
 
-// TestUse wants that what processes share copy-on-write is counted once and for each of them.
+// TestUse: memory that processes share copy-on-write is counted once and for each of them.
 func TestUse(t *testing.T) {
 	p := start(t, "shared", 4, 3, "100000000", "heap")
 	s := NewSource(SourceConfig{Processes: p.group.Procs})
@@ -132,7 +132,7 @@ func TestUse(t *testing.T) {
 	must(t, err)
 	use, err := s.Use()
 	must(t, err)
-	const heap = 16 << 20 // that the first process has written before it made the others
+	const heap = 16 << 20 // written by the first process before it forked
 	if use.Whole < 4*heap || use.Parts < heap || use.Parts > heap+heap/2 || use.Shared < 4<<20 {
 		t.Errorf("%+v, want four times %d, once, and 4 MiB or more", use, heap)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestWhatWasSentIsWhatIsThere does rounds of programs that change their memory in all ways,
-// freezes them, and compares each page. Afterwards the program goes on as if nothing had been.
+// TestWhatWasSentIsWhatIsThere makes rounds of programs that change their memory in all ways, freezes them,
+// and compares each page. Afterwards the program continues undisturbed.
 func TestWhatWasSentIsWhatIsThere(t *testing.T) {
 	best, why := BestTracking()
 	t.Logf("the best tracking of this kernel: %s (%v)", best, why)
@@ -77,7 +77,7 @@ func moveOnce(t *testing.T, p *program, config SourceConfig, o ordering) {
 	t.Logf("%d pages compared", compared)
 }
 
-// TestComplete sends what somebody wants and nobody has sent.
+// TestComplete sends requested pages that were not sent before.
 func TestComplete(t *testing.T) {
 	p := start(t, "block", 4, 1)
 	s := NewSource(SourceConfig{Processes: p.group.Procs})

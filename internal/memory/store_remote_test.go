@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestStoreRemote leaves pages for later, of which the store has some already, and looks at what it
-// says of them and at the image.
+// TestStoreRemote marks pages as remote, some of which the store already has, and checks the store's
+// answers and the image.
 func TestStoreRemote(t *testing.T) {
 	size := uint64(PageSize())
 	s := newTestStore(t, 1<<30)
@@ -27,7 +27,7 @@ func TestStoreRemote(t *testing.T) {
 	if has, err := s.ReadPage(1, 5*size, make([]byte, size)); has || err != nil {
 		t.Errorf("a remote page is there: %v", err)
 	}
-	// Those that are put after all are remote no more.
+	// Pages that are put later are no longer remote.
 	must(t, s.Put(Run{Task: 1, Address: 6 * size, Pages: 1}, filledWith(1, 6)))
 	must(t, s.Put(Run{Task: 1, Address: 7 * size, Pages: 1, Zero: true}, nil))
 	if stats := s.Stats(); stats.RemotePages != 13 || stats.Pages != 6 {
@@ -63,8 +63,8 @@ func TestStoreRemote(t *testing.T) {
 	}
 }
 
-// hasBefore looks at what there was of pages that are remote: of page 5 and those from 8 on, but page
-// 10 on were zero.
+// hasBefore checks the earlier content of remote pages: page 5 and those from 8 on, except that page 10 on
+// were zero.
 func hasBefore(t *testing.T, s *Store) {
 	t.Helper()
 	size := uint64(PageSize())

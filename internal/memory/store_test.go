@@ -170,7 +170,7 @@ func TestStoreLimit(t *testing.T) {
 	}
 }
 
-// TestStoreZerosAreBounded sends zeros for ever, which take nothing on the wire.
+// TestStoreZerosAreBounded sends zeros for ever, which take no bandwidth.
 func TestStoreZerosAreBounded(t *testing.T) {
 	s := newTestStore(t, 1<<20)
 	var err error
@@ -248,7 +248,7 @@ func TestStoreRefuses(t *testing.T) {
 	}
 }
 
-// TestStoreAgain wants to know of which pages the content came more than once: of those that are there.
+// TestStoreAgain: the store lists the existing pages whose content came more than once.
 func TestStoreAgain(t *testing.T) {
 	s := newTestStore(t, 1<<30)
 	put := func(page, pages int, zero bool) {
@@ -264,8 +264,8 @@ func TestStoreAgain(t *testing.T) {
 	}
 	put(0, 100, false)
 	put(62, 4, false)
-	put(65, 3, true)  // 65 came again, and is not there any more
-	put(66, 1, false) // it was there, and zero, and is there
+	put(65, 3, true)  // 65 came again, and no longer exists
+	put(66, 1, false) // it existed, and was zero, and exists
 	put(99, 3, false) // of which the second and the third are new
 	image, err := s.Seal()
 	if err != nil {
@@ -284,7 +284,7 @@ func TestStoreAgain(t *testing.T) {
 	}
 }
 
-// TestStoreTogether puts from several connections at once.
+// TestStoreTogether puts from several connections in parallel.
 func TestStoreTogether(t *testing.T) {
 	s := newTestStore(t, 1<<30)
 	var all sync.WaitGroup
@@ -366,7 +366,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// BenchmarkStore receives memory: fresh, and what was there before.
+// BenchmarkStore receives memory: new pages, and pages that existed before.
 func BenchmarkStore(b *testing.B) {
 	const pages = 256 << 20 / 4096
 	data := filledWith(MaxRunPages, 7)
@@ -396,7 +396,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// TestStoreForgets gives back what a task had.
+// TestStoreForgets: the memory of an ended task is freed.
 func TestStoreForgets(t *testing.T) {
 	s, err := NewStore(1 << 30)
 	must(t, err)

@@ -10,8 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestWatch looks at what programs write, in each way that there is, and that they go on as if
-// nothing had been.
+// TestWatch observes the writes of programs, with each method, and checks that they continue undisturbed.
 func TestWatch(t *testing.T) {
 	for _, way := range []Tracking{WriteProtect, Hashing} {
 		for _, c := range []struct {
@@ -35,14 +34,13 @@ func TestWatch(t *testing.T) {
 					t.Errorf("%.1f MiB were written, there are at most %.0f", got, c.most)
 				}
 				untouched(t, p)
-				p.progress() // and nothing of its memory is wrong
+				p.progress() // and its memory is right
 			})
 		}
 	}
 }
 
-// awaitMore waits until a program that writes is seen to do so. What is written in a time is never
-// less in a longer one.
+// awaitMore waits until a writing program is observed. A longer time never has fewer writes.
 func awaitMore(t *testing.T, w *Watcher, before Written, kind string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -57,7 +55,7 @@ func awaitMore(t *testing.T, w *Watcher, before Written, kind string) {
 	}
 }
 
-// untouched looks for what a watcher may have left in a process.
+// untouched looks for traces of a watcher in a process.
 func untouched(t *testing.T, p *program) {
 	t.Helper()
 	process, err := kernel.ReadProcess(p.pid())
@@ -69,7 +67,7 @@ func untouched(t *testing.T, p *program) {
 	}
 }
 
-// TestContents knows zeros, and what can be compressed.
+// TestContents recognises zeros, and compressible pages.
 func TestContents(t *testing.T) {
 	p := start(t, "wait", 8, 1)
 	w := NewWatcher(SourceConfig{Processes: p.group.Procs})

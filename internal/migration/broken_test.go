@@ -112,7 +112,7 @@ func TestCheckerNoticesBrokenMachines(t *testing.T) {
 				for _, a := range actions {
 					if do, ok := a.(Do); ok && do.Step == StepStart {
 						if m := s.agents[src].m; m != nil {
-							m.rec.Resolved = true // which asks no more before it destroys
+							m.rec.Resolved = true // a machine that no longer asks before it destroys
 						}
 						return append(actions, Send{Message{Kind: KindRunning}})
 					}

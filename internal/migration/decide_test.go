@@ -116,7 +116,7 @@ func TestParseMode(t *testing.T) {
 	}
 }
 
-// A mode is only as right as its list.
+// TestStepLists: a mode is only as right as its list of steps.
 func TestStepLists(t *testing.T) {
 	for _, mode := range Modes() {
 		steps := Steps(mode)
@@ -199,7 +199,7 @@ func TestMeter(t *testing.T) {
 	if rate := m.Observe(ms(0), 0); rate != 0 {
 		t.Errorf("first: %g", rate)
 	}
-	m.Observe(ms(500), 0) // idle before it begins must not count
+	m.Observe(ms(500), 0) // idle time before the beginning must not count
 	if rate := m.Observe(ms(1000), 5e6); rate != 0 {
 		t.Errorf("buffers that fill: %g", rate)
 	}

@@ -2,60 +2,62 @@ package migration
 
 import "time"
 
-// Event is something that happened. The machine accepts any event at any time: one that does not
-// fit is ignored.
+// Event is something that happened. The machine accepts any event at any time, and ignores an event that
+// does not fit.
 type Event interface{ isEvent() }
 
 type (
-	// Start begins the migration, at the source. The target is started by the message that asks it
-	// to reserve.
+	// Start begins the migration, at the source. The target starts with the message that asks it to
+	// reserve.
 	Start struct{}
 
-	// StepDone tells that a step, or an undo, has ended well. Restore's Ended is the instant of the resume.
+	// StepDone reports that a step, or an undo, has succeeded. Restore's Ended is the instant of the
+	// resume.
 	StepDone struct {
 		Step         StepName
 		Began, Ended time.Time // by this node's clock; zero: not measured
 	}
 
-	// StepFailed tells that a step, an undo or the check has ended otherwise. Problems, if the step refused.
+	// StepFailed reports that a step, an undo or the check has failed. Problems are set if the step
+	// refused.
 	StepFailed struct {
 		Step         StepName
 		Error        string
 		Problems     []Problem
 		Began, Ended time.Time
-		// Unsent, of the send: the final marker has not left, and never will.
+		// Unsent, of the send: the final marker was not sent, and never will be.
 		Unsent bool
 	}
 
-	// FinalMarker tells that the send is ready to emit the final marker, which it may do when it
-	// gets EmitFinal. It may come as early as the send has begun, so that the journal is written
-	// while the last bytes leave.
+	// FinalMarker reports that the send is ready to emit the final marker, which it may do when it gets
+	// EmitFinal. The event may come as soon as the send has begun, so that the journal is written while the
+	// last bytes leave.
 	FinalMarker struct{}
 
-	// Ready tells that the restore stands before the resume, which it may do when it gets Proceed.
+	// Ready reports that the restore waits before the resume, which it may do when it gets Proceed.
 	Ready struct{ At time.Time }
 
 	// Received is a message of the peer, over the session or as the answer to AskOutcome.
 	Received struct{ Message Message }
 
-	// Asked is the source's question for the outcome, at the target. It is answered in the same
-	// list of actions. With Abort the source wants it to end.
+	// Asked is the source's question for the outcome, at the target. The same list of actions answers it.
+	// With Abort, the source wants the migration to end.
 	Asked struct{ Abort bool }
 
-	// PeerLost tells that the session is lost. A crash of either agent loses it.
+	// PeerLost reports that the session is lost. A crash of either agent loses it.
 	PeerLost struct{ Error string }
 
-	// PeerBack tells that the peer can be reached again.
+	// PeerBack reports that the peer can be reached again.
 	PeerBack struct{}
 
-	// Cancel is the wish of a user, on either node.
+	// Cancel is a user's request, on either node.
 	Cancel struct{ Reason string }
 
-	// Timeout tells that the migration takes longer than is allowed.
+	// Timeout reports that the migration takes longer than is allowed.
 	Timeout struct{ Reason string }
 
-	// Tick repeats what has to be repeated: asking in doubt, telling that it runs, an undo that
-	// failed. The agent chooses the pace, and ticks as long as the machine has not finished.
+	// Tick repeats actions that have to be repeated: the question in doubt, the report that the container
+	// runs, an undo that failed. The agent chooses the pace, and ticks until the machine has finished.
 	Tick struct{}
 
 	// Arrived answers CheckArrived.
@@ -64,7 +66,7 @@ type (
 		At      time.Time // the resume, if known
 	}
 
-	// Resolve is an operator's decision of where the container runs, when one node cannot tell.
+	// Resolve is an operator's decision where the container runs, when one node cannot know.
 	Resolve struct{ RunsAt Side }
 )
 
@@ -83,11 +85,11 @@ func (Tick) isEvent()        {}
 func (Arrived) isEvent()     {}
 func (Resolve) isEvent()     {}
 
-// Outcome is what has become of the copy at the target.
+// Outcome is the fate of the copy at the target.
 type Outcome string
 
 // The outcomes.
 const (
-	NeverRan Outcome = "never-ran" // and never will
+	NeverRan Outcome = "never-ran" // and it never will
 	Ran      Outcome = "ran"
 )

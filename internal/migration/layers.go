@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// Layers tells what became of the layers of an image at a node that has a use for it.
+// Layers describes how the layers of an image came to a node that needs them.
 type Layers struct {
 	Count int           `json:"count"`
-	Here  int           `json:"here"` // that it had
+	Here  int           `json:"here"` // layers that the node already had
 	Taken []LayersTaken `json:"taken,omitempty"`
 }
 
-// LayersTaken are layers that came from one place.
+// LayersTaken are layers that came from one origin.
 type LayersTaken struct {
 	Kind   string `json:"kind"` // source, node or registry
-	From   string `json:"from"` // its name
+	From   string `json:"from"` // name of the origin
 	Layers int    `json:"layers"`
-	Partly int    `json:"partly,omitempty"` // layers of which only what is not in others came
-	Bytes  int64  `json:"bytes"`            // that came, compressed as they were
-	Error  string `json:"error,omitempty"`  // why no more was taken from there
+	Partly int    `json:"partly,omitempty"` // layers of which only the part that others lack came
+	Bytes  int64  `json:"bytes"`            // transferred, compressed as they were
+	Error  string `json:"error,omitempty"`  // why no more layers were taken from there
 }
 
-// Bytes is what came, from wherever.
+// Bytes returns the bytes transferred from all origins.
 func (l Layers) Bytes() (bytes int64) {
 	for _, taken := range l.Taken {
 		bytes += taken.Bytes
@@ -30,7 +30,7 @@ func (l Layers) Bytes() (bytes int64) {
 	return bytes
 }
 
-// String tells it in a line.
+// String summarises the layers in a line.
 func (l Layers) String() string {
 	parts := []string{fmt.Sprintf("%d of %d layers were there", l.Here, l.Count)}
 	for _, taken := range l.Taken {

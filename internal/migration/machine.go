@@ -7,32 +7,33 @@ import (
 	"time"
 )
 
-// Errors of Machine.Step. The machine stands where it stood when it returns one of them.
+// Errors of Machine.Step. The machine's state is unchanged when Step returns one of them.
 var (
 	// ErrUnexpected: the event does not fit (late, duplicate, of the other side). It can be ignored.
 	ErrUnexpected = errors.New("event does not fit the state of the migration")
-	// ErrTooLate: a user wants to cancel what is past its commit point, or over.
+	// ErrTooLate: a user wants to cancel a migration that is past its commit point, or over.
 	ErrTooLate = errors.New("too late to cancel")
-	// ErrNotInDoubt: an operator wants to resolve what decides itself.
+	// ErrNotInDoubt: an operator wants to resolve a migration that decides by itself.
 	ErrNotInDoubt = errors.New("nothing to resolve")
 )
 
 // Machine is one side of one migration. It is not safe for concurrent use.
 //
-// What must survive a crash is in rec; the rest is what the agent is doing for us now, and dies with it.
+// rec holds the state that must survive a crash; the other fields describe the agent's current work, and
+// die with it.
 type Machine struct {
 	rec   Record
 	steps []Step // source: all of them; target: its own
 
-	at       int      // index of the step that is under way or waited for
-	busy     StepName // what the agent was told to do and has not ended yet: a step, an undo, the check
-	stopping bool     // busy was interrupted, and what was done is undone when it ends
-	unsure   bool     // target: only the engine knows whether it runs
+	at       int      // index of the current step, which is under way or waited for
+	busy     StepName // the agent's current task: a step, an undo, the check
+	stopping bool     // busy was interrupted, and its effects are undone when it ends
+	unsure   bool     // target: only the engine knows whether the container runs
 	undone   bool     // an undo has ended since the last journal
 	told     bool     // the peer was told to give up
-	withheld bool     // source: the target would not say that the copy here may go; it is whole
-	cut      bool     // source: pages are here that the target has not, and the way to it is broken
-	// source: a step that the target has done before this side came to wait for it; empty: none
+	withheld bool     // source: the target did not allow this copy's removal; the copy is complete
+	cut      bool     // source: pages are here that the target lacks, and the connection to it is broken
+	// source: a step that the target finished before this side waited for it; empty: none
 	heard StepName
 
 	readyAt time.Time // target: when the restore asked whether it may resume
@@ -40,7 +41,8 @@ type Machine struct {
 	out []Action
 }
 
-// New makes the machine of one side. The source's waits for Start, the target's for the message reserve.
+// New makes the machine of one side. The source's machine waits for Start, the target's for the message
+// reserve.
 func New(spec Spec) (*Machine, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
@@ -50,8 +52,8 @@ func New(spec Spec) (*Machine, error) {
 	return &Machine{rec: rec, steps: sideSteps(spec)}, nil
 }
 
-// Resume makes a machine from what was durable when the agent crashed, and the actions with which
-// it carries on.
+// Resume makes a machine from the record that was durable when the agent crashed, and returns the actions
+// with which the machine carries on.
 func Resume(rec Record) (*Machine, []Action, error) {
 	if err := rec.Spec.check(); err != nil {
 		return nil, nil, fmt.Errorf("resume a migration: %w", err)
@@ -60,7 +62,7 @@ func Resume(rec Record) (*Machine, []Action, error) {
 	if err := rec.check(m.steps); err != nil {
 		return nil, nil, fmt.Errorf("resume migration %s: %w", rec.Spec.ID, err)
 	}
-	// what a newer program wrote besides is not kept
+	// fields that a newer program added are not kept
 	m.rec.Version, m.rec.ReadableFrom = recordVersion, readableFrom
 	if n := len(rec.Begun); n > 0 {
 		m.at = m.index(rec.Begun[n-1])
@@ -82,14 +84,15 @@ func sideSteps(spec Spec) []Step {
 	return steps
 }
 
-// Record is what would be journaled now. It is for reading; only a Journal action asks to write.
+// Record returns the record that would be journaled now. It is for reading; only a Journal action asks to
+// write.
 func (m *Machine) Record() Record { return m.rec.clone() }
 
-// Alarm is why only an operator can tell where the container runs; empty: there is no such reason.
+// Alarm is the reason why only an operator can decide where the container runs; empty: there is none.
 func (m *Machine) Alarm() string { return m.rec.Alarm }
 
-// Step takes an event and returns what to do, in order. Of its errors only ErrTooLate and
-// ErrNotInDoubt concern the user; after any error there is nothing to do but what the actions say.
+// Step takes an event and returns the actions for it, in order. Only the errors ErrTooLate and
+// ErrNotInDoubt concern the user. After any error the agent does nothing but the actions.
 func (m *Machine) Step(event Event) ([]Action, error) {
 	var err error
 	switch e := event.(type) {
@@ -133,7 +136,7 @@ func (m *Machine) stepFailed(e StepFailed) {
 	}
 }
 
-// ended notes the end of what the agent was doing.
+// ended notes the end of the agent's current task.
 func (m *Machine) ended(step StepName, began, ended time.Time) error {
 	if m.busy == "" || step != m.busy {
 		return fmt.Errorf("%w: end of %s", ErrUnexpected, step)
@@ -145,7 +148,7 @@ func (m *Machine) ended(step StepName, began, ended time.Time) error {
 	return nil
 }
 
-// phase is the report's name for a step or an undo.
+// phase returns the report's name for a step or an undo.
 func (m *Machine) phase(step StepName) string {
 	if i := m.index(step); i >= 0 {
 		return m.steps[i].Phase
@@ -177,13 +180,13 @@ func (m *Machine) take() []Action {
 	return out
 }
 
-// mark notes that a step may have begun, with those that are joined to it, and tells whether that is news.
+// mark notes that a step and the steps joined to it may have begun. It reports whether the record changed.
 func (m *Machine) mark(i int) bool {
 	news := false
 	for j := i; j < len(m.steps) && (j == i || m.steps[j].Joined); j++ {
 		s := m.steps[j]
 		if s.At != m.rec.Spec.Side && s.Undo == "" || s.At != m.rec.Spec.Side && s.Commit {
-			continue // the other side's business
+			continue // belongs to the other side
 		}
 		if !slices.Contains(m.rec.Begun, s.Name) {
 			m.rec.Begun = append(m.rec.Begun, s.Name)
@@ -212,7 +215,7 @@ func (m *Machine) blame(reason string, problems []Problem) {
 	m.rec.Problems = boundedProblems(problems)
 }
 
-// blameToo adds what the target says of a failure that the source has seen only from afar.
+// blameToo adds the target's reason for a failure of which the source saw only the effect.
 func (m *Machine) blameToo(reason string, problems []Problem) {
 	if m.rec.Error != "" {
 		reason = m.rec.Error + "; " + reason
@@ -221,7 +224,7 @@ func (m *Machine) blameToo(reason string, problems []Problem) {
 	m.blame(reason, problems)
 }
 
-// note records what did not change the result.
+// note records an event that did not change the result.
 func (m *Machine) note(text string) {
 	text = bounded(text, maxText)
 	if len(m.rec.Notes) < maxNotes && !slices.Contains(m.rec.Notes, text) {
@@ -229,7 +232,7 @@ func (m *Machine) note(text string) {
 	}
 }
 
-// forgive makes a note of a failure that did not stop the container from moving.
+// forgive turns a failure that did not stop the container from moving into a note.
 func (m *Machine) forgive() {
 	if m.rec.Error != "" {
 		m.note(m.rec.Error)
@@ -237,7 +240,7 @@ func (m *Machine) forgive() {
 	m.rec.Error, m.rec.Problems = "", nil
 }
 
-// halt rolls back as soon as nothing is under way.
+// halt rolls back as soon as no task is under way.
 func (m *Machine) halt() {
 	if m.busy == "" {
 		m.rollBack()
@@ -260,7 +263,7 @@ func (m *Machine) rollBack() {
 	m.undo()
 }
 
-// undo begins the next undo, last step first, or finishes when there is none.
+// undo begins the next undo, last step first, or finishes if there is none.
 func (m *Machine) undo() {
 	for m.busy == "" && len(m.rec.Begun) > 0 {
 		last := m.steps[m.index(m.rec.Begun[len(m.rec.Begun)-1])]
@@ -285,7 +288,7 @@ func (m *Machine) undo() {
 	}
 }
 
-// undoOf is the undo of a step. The commit has one only if an operator overrules it.
+// undoOf returns the undo of a step. The commit has one only if an operator overrules it.
 func (m *Machine) undoOf(s Step) StepName {
 	if s.Commit && !m.rec.Overruled {
 		return ""
@@ -295,7 +298,7 @@ func (m *Machine) undoOf(s Step) StepName {
 
 func (m *Machine) pop() { m.rec.Begun = m.rec.Begun[:len(m.rec.Begun)-1] }
 
-// undoEnded carries on after the end of whatever was under way while undoing.
+// undoEnded carries on after the end of a task during the rollback.
 func (m *Machine) undoEnded(step StepName, failure string) {
 	if n := len(m.rec.Begun); n > 0 && m.undoOf(m.steps[m.index(m.rec.Begun[n-1])]) == step {
 		if failure != "" {
@@ -331,7 +334,7 @@ func (m *Machine) emitFinish() {
 	m.emit(Finish{Result: m.rec.Result, Error: m.rec.Error, Problems: slices.Clone(m.rec.Problems)})
 }
 
-// unexpected is the error for an event that does not fit.
+// unexpected returns the error for an event that does not fit.
 func (m *Machine) unexpected(event any) error {
 	return fmt.Errorf("%w: %T while %s", ErrUnexpected, event, m.rec.State)
 }

@@ -15,10 +15,10 @@ const (
 	Target Side = "target"
 )
 
-// Mode says when memory leaves and whether processes move or start anew.
+// Mode determines when memory is sent, and whether processes move or start anew.
 type Mode string
 
-// The modes. Auto is not a mode of its own: it stands for the one that is chosen before the migration begins.
+// The modes. Auto stands for the mode that is chosen before the migration begins.
 const (
 	Cold     Mode = "cold"
 	PreCopy  Mode = "pre-copy"
@@ -31,26 +31,26 @@ const (
 // StepName names a step, or the undo of one.
 type StepName string
 
-// The steps of a migration, in the order in which they come.
+// The steps of a migration, in their order.
 const (
-	StepExamine  StepName = "examine" // source: what in the container cannot be dumped
-	StepReserve  StepName = "reserve" // target: may it come, is there room
-	StepStage    StepName = "stage"   // source: send what the target has not: layers
-	StepArrive   StepName = "arrive"  // target: make all that can stand ready before the state is here
+	StepExamine  StepName = "examine" // source: find what cannot be dumped in the container
+	StepReserve  StepName = "reserve" // target: check permission and room
+	StepStage    StepName = "stage"   // source: send the layers that the target lacks
+	StepArrive   StepName = "arrive"  // target: prepare everything possible before the state arrives
 	StepRounds   StepName = "rounds"  // source: send the memory while the container runs
-	StepPrepare  StepName = "prepare" // source: start what the dump needs
+	StepPrepare  StepName = "prepare" // source: start the helpers of the dump
 	StepHold     StepName = "hold"    // source: packets for the container queue
-	StepFreeze   StepName = "freeze"  // source: its processes stop
+	StepFreeze   StepName = "freeze"  // source: stop its processes
 	StepDump     StepName = "dump"    // source: write the execution state
 	StepSend     StepName = "send"    // source: images, trees, final marker
 	StepReceive  StepName = "receive" // target: images, trees, final marker
-	StepRestore  StepName = "restore" // target: make the processes; the commit point
-	StepStop     StepName = "stop"    // source: its processes end
-	StepStart    StepName = "start"   // target: start it anew and wait until it is healthy; the commit point
+	StepRestore  StepName = "restore" // target: create the processes; the commit point
+	StepStop     StepName = "stop"    // source: end its processes
+	StepStart    StepName = "start"   // target: start anew and wait until healthy; the commit point
 	StepForward  StepName = "forward" // source: queued packets go to the target, the route follows
-	StepPush     StepName = "drain"   // source: the pages that stayed here go to the target
-	StepDestroy  StepName = "destroy" // source: the frozen copy goes
-	StepCleanup  StepName = "cleanup" // source: all else that the migration made
+	StepPush     StepName = "drain"   // source: send the remote pages to the target
+	StepDestroy  StepName = "destroy" // source: remove the frozen copy
+	StepCleanup  StepName = "cleanup" // source: remove everything else that the migration made
 	StepFinalise StepName = "settle"  // target: the source needs nothing more
 )
 
@@ -58,39 +58,38 @@ const (
 const (
 	UndoReserve StepName = "release" // target: give back what was reserved
 	UndoArrive  StepName = "discard" // target: remove the arrival
-	UndoRounds  StepName = "untrack" // source: nothing of the tracking stays in the processes
-	UndoPrepare StepName = "close"   // source: end what waits for the dump, remove what it wrote
+	UndoRounds  StepName = "untrack" // source: remove the tracking from the processes
+	UndoPrepare StepName = "close"   // source: end the helpers of the dump, remove its files
 	UndoHold    StepName = "unhold"  // source: queued packets go to the container here
 	UndoFreeze  StepName = "thaw"    // source: its processes go on, whatever a dump did to them
-	UndoStop    StepName = "revive"  // source: what was stopped is started again
-	// target: kill and remove the copy that runs, because an operator said so
+	UndoStop    StepName = "revive"  // source: start again what was stopped
+	// target: kill and remove the running copy, because an operator decided so
 	UndoRestore StepName = "fence"
 )
 
-// StepCheck is what a StepFailed names when CheckArrived could not be answered.
+// StepCheck is the step of a StepFailed if CheckArrived could not be answered.
 const StepCheck StepName = "check"
 
 // Step is one step of a mode.
 type Step struct {
 	Name StepName
-	At   Side     // who does it; the other side asks for it or waits for it
+	At   Side     // side that does the step; the other side asks for it or waits for it
 	Undo StepName // empty: nothing to undo, or undone by the undo of an earlier step
 	// Phase is the name under which the report shows the step's time.
 	Phase string
-	// Ask is the message that asks the target for this step; empty: it begins by itself after the
-	// target's one before, whatever the source does meanwhile.
+	// Ask is the message that asks the target for this step; empty: the step begins by itself after the
+	// target's previous step, whatever the source does meanwhile.
 	Ask MessageKind
-	// Answer is the message that tells the source that the target has done the step; empty: the
-	// source does not wait. It may come before the source comes to wait for it.
+	// Answer is the message that tells the source that the target has done the step; empty: the source does
+	// not wait. The message may come before the source waits for it.
 	Answer MessageKind
 	// Final marks the step that emits the final marker: from then on the source may not roll back by itself.
 	Final bool
 	// Commit marks the commit point. Steps before it are undone on failure, steps after it are
 	// repeated until done. Its own undo is for an operator's decision only.
 	Commit bool
-	// Joined steps are journaled together with the step before them, so that no disk write is
-	// between the two. They are then undone although they may not have begun, which every undo must
-	// bear.
+	// Joined steps are journaled together with the step before them, so that no disk write separates the
+	// two. They are undone even if they did not begin, which every undo must tolerate.
 	Joined bool
 }
 
@@ -100,8 +99,8 @@ func Steps(mode Mode) []Step {
 	case Cold:
 		return coldSteps()
 	case PreCopy, PostCopy, Hybrid:
-		// They differ in which pages leave when. A pre-copy may turn into a hybrid while it is
-		// under way, so all of them have the same steps.
+		// These modes differ in when pages are sent. A pre-copy may turn into a hybrid while it is under
+		// way, so all of them have the same steps.
 		return liveSteps()
 	case Restart:
 		return restartSteps()
@@ -110,21 +109,22 @@ func Steps(mode Mode) []Step {
 	}
 }
 
-// liveSteps are those of modes in which memory leaves while the container runs.
+// liveSteps are the steps of modes that send memory while the container runs.
 func liveSteps() []Step {
-	// Rounds stand before the prepare: they may take long, and what is prepared is to be fresh in the freeze.
+	// Rounds come before the prepare step: rounds may take long, and the preparation must be fresh at the
+	// freeze.
 	steps := insertBefore(coldSteps(), StepPrepare,
 		Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
-	// From the commit on the newest state is at the target, and the pages that the post-copy push brings are
-	// at the source: until it has ended, each node has something that the other has not.
+	// After the commit, the newest state is at the target, and the remote pages are at the source: until
+	// the post-copy push has ended, each node has data that the other lacks.
 	return insertBefore(steps, StepDestroy, Step{Name: StepPush, At: Source, Phase: "drain", Joined: true})
 }
 
-// restartSteps are those of the mode in which no execution state moves: the processes end at the
-// source, and others are started at the target from the same files. The target's run on probation from
-// the begin of the start on, and no new connection reaches them. The commit is when they are found
-// to be healthy; until then the source has a copy that can be started again. The end of the start
-// by a failure means that they have been stopped.
+// restartSteps are the steps of the mode that moves no execution state: the processes end at the source,
+// and new processes start at the target from the same files. From the beginning of the start, the target's
+// processes run on probation, and no new connection reaches them. The commit is the moment when they are
+// found healthy; until then the source has a copy that can be started again. If the start fails, they have
+// been stopped.
 func restartSteps() []Step {
 	steps := insertBefore(coldSteps(), StepPrepare,
 		Step{Name: StepRounds, At: Source, Phase: "rounds", Undo: UndoRounds})
@@ -169,11 +169,11 @@ func Modes() []Mode {
 	return []Mode{Cold, PreCopy, PostCopy, Hybrid, Restart, Auto}
 }
 
-// Available tells whether this version can migrate in a mode.
+// Available reports whether this version can migrate in a mode.
 func (m Mode) Available() bool { return len(Steps(m)) > 0 }
 
-// MemoryAhead tells whether memory can be at the target, or be on its way there, before the
-// container is stopped or frozen.
+// MemoryAhead reports whether memory can be at the target, or on its way there, before the container is
+// stopped or frozen.
 func (m Mode) MemoryAhead() bool { return m == PreCopy || m == PostCopy || m == Hybrid }
 
 // ParseMode finds the mode that a user named. The error lists the modes that exist.

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// The model checker: it goes through every state that two machines, a link and a container can
-// reach with a bounded number of faults (crash of either agent between any two actions, link down,
-// cancel, failing steps, and what comes from outside: see trust_world_test.go), breadth first. In
-// each it checks that never two copies run (I1), and that without further faults an end is reached
-// in which exactly one runs and nothing is left over (I2).
+// The model checker visits every state that two machines, a link and a container can reach with a bounded
+// number of faults (crash of either agent between any two actions, link down, cancel, failing steps, and
+// events from outside: see trust_world_test.go), breadth first. In each state it checks that two copies
+// never run (I1), and that without further faults an end is reached in which exactly one copy runs and
+// nothing is left over (I2).
 
-// explored is what the checker found.
+// explored is the checker's result.
 type explored struct {
 	states    int
 	violation string
@@ -34,7 +34,7 @@ type explorer struct {
 	key    []byte
 }
 
-// explore stops at the first violation, which breadth first is one of the shortest.
+// explore stops at the first violation; breadth first, its path is one of the shortest.
 func explore(mode Mode, faults int, mutant mutation) explored {
 	return exploreFrom(newSystem(mode, faults, mutant))
 }
@@ -69,7 +69,7 @@ func (e *explorer) add(s *system, v visit) int {
 	return id
 }
 
-// expand makes every move from a state. A state from which nothing goes on must be a good end.
+// expand makes every move from a state. A state without moves must be a good end.
 func (e *explorer) expand(id int, s *system) string {
 	quiet, cutOff := true, !s.link
 	for _, v := range s.moves() {
@@ -106,7 +106,7 @@ func (e *explorer) try(id int, s *system, v move) (nid, actions int) {
 	return e.add(next, visit{parent: id, fair: -1, by: v}), actions
 }
 
-// checkEnds follows the fair schedule from every state: it must end.
+// checkEnds follows the fair schedule from every state, which must end.
 func checkEnds(visits []visit) explored {
 	for id := range visits {
 		var path []int
@@ -140,9 +140,9 @@ func TestEveryInterleaving(t *testing.T) {
 	everyMode(t, *faults, "nothing from outside")
 }
 
-// TestEveryInterleavingFromOutside adds what comes from outside, which makes many more states of
-// each fault: with -short there is one fewer of them. An operator has nothing to decide before
-// there was another fault.
+// TestEveryInterleavingFromOutside adds events from outside. They multiply the states of each fault, so
+// with -short the test allows one fault fewer. An operator has nothing to decide before there was another
+// fault.
 func TestEveryInterleavingFromOutside(t *testing.T) {
 	allowed := *faults
 	if testing.Short() {

@@ -18,7 +18,7 @@ func (v move) String() string {
 	return text
 }
 
-// cost is how many faults a move is.
+// cost returns the number of faults in a move.
 func (v move) cost() int {
 	cost := 0
 	if v.fault {
@@ -30,7 +30,7 @@ func (v move) cost() int {
 	return cost
 }
 
-// mutation changes what a machine says, to show that the checker notices.
+// mutation changes a machine's actions, to show that the checker notices.
 type mutation func(s *system, i int, actions []Action) []Action
 
 func (f mutation) apply(s *system, i int, actions []Action) []Action {
@@ -40,8 +40,8 @@ func (f mutation) apply(s *system, i int, actions []Action) []Action {
 	return f(s, i, actions)
 }
 
-// moves lists what can happen next, in the order of a fair schedule: its first is what happens
-// without further faults.
+// moves lists the possible next moves, in the order of a fair schedule: the first one happens without
+// further faults.
 func (s *system) moves() []move {
 	var out []move
 	add := func(kind string, i int) { out = append(out, move{kind: kind, side: i, crash: -1}) }
@@ -73,7 +73,7 @@ func (s *system) moves() []move {
 		s.stepMoves(i, add)
 	}
 	if s.needsOperator() {
-		add("alarm heeded", src) // there is somebody who looks
+		add("alarm heeded", src) // an operator sees the alarm
 	}
 	add("tick of both", src)
 	for i := range s.agents {
@@ -87,7 +87,7 @@ func (s *system) moves() []move {
 	return out
 }
 
-// stepMoves are the ways in which what an agent is doing goes on.
+// stepMoves are the ways in which an agent's current task continues.
 func (s *system) stepMoves(i int, add func(string, int)) {
 	a := &s.agents[i]
 	mayFail := a.cut || a.denied
@@ -123,7 +123,7 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 			mayFail = true
 		}
 	case StepRestore, StepStart:
-		if s.copies[dst] == copyNone { // it was removed
+		if s.copies[dst] == copyNone { // an engine removed the copy
 			mayFail = true
 		} else if !a.raised {
 			add("raise", i)
@@ -141,7 +141,7 @@ func (s *system) stepMoves(i int, add func(string, int)) {
 	if a.cut && a.doing != StepRestore && a.doing != StepStart && a.doing != StepReceive &&
 		a.doing != StepSend && a.doing != StepPush &&
 		a.doing != StepDestroy {
-		add("done", i) // it was faster than the interrupt
+		add("done", i) // the task was faster than the interrupt
 	}
 }
 
@@ -189,7 +189,7 @@ func (s *system) resolveMoves(add func(string, int)) {
 	}
 }
 
-// apply makes a move and returns how many actions it had.
+// apply makes a move and returns the number of its actions.
 func (s *system) apply(v move) int {
 	s.faults -= v.cost()
 	i, a := v.side, &s.agents[v.side]
@@ -239,7 +239,7 @@ func (s *system) apply(v move) int {
 	return 0
 }
 
-// tickBoth lets neither side starve the other.
+// tickBoth starves neither side.
 func (s *system) tickBoth() {
 	for i := range s.agents {
 		if s.agents[i].m != nil {
@@ -269,7 +269,7 @@ func (s *system) raise(i, limit int) int {
 	return s.feed(i, Ready{}, limit)
 }
 
-// end ends what an agent is doing.
+// end ends an agent's current task.
 func (s *system) end(i int, v move) int {
 	step := s.agents[i].doing
 	s.agents[i].doing = ""

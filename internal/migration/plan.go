@@ -1,6 +1,6 @@
 package migration
 
-// Plan is the answer to: would it work, and what would move.
+// Plan answers whether a migration would work, and what it would move.
 type Plan struct {
 	Container   string    `json:"container"`
 	Source      string    `json:"source"`
@@ -9,11 +9,11 @@ type Plan struct {
 	Possible    bool      `json:"possible"`
 	Problems    []Problem `json:"problems"`
 	Warnings    []string  `json:"warnings"`
-	MemoryBytes int64     `json:"memory_bytes"` // resident: more than travels, which is compressed
+	MemoryBytes int64     `json:"memory_bytes"` // resident, and before compression: more than is sent
 	FilesBytes  int64     `json:"files_bytes"`
-	// SpillBytes is what the pages that stay at the source may take on its disk; 0: nobody asked for that.
+	// SpillBytes is the disk space that remote pages may take at the source; 0: spilling was not requested.
 	SpillBytes    int64    `json:"spill_bytes,omitempty"`
-	MissingLayers []string `json:"missing_layers"` // that the target has not
-	// Volumes are the container's, and what would become of them.
+	MissingLayers []string `json:"missing_layers"` // layers that the target lacks
+	// Volumes are the container's volumes, and how the migration would treat them.
 	Volumes []VolumeMoved `json:"volumes,omitempty"`
 }

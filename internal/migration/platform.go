@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Platform is what a node is, as far as it matters to processes that move there.
+// Platform describes a node, as far as it matters to processes that move there.
 type Platform struct {
 	Architecture string   `json:"architecture"` // as in GOARCH
 	CPUModel     string   `json:"cpu_model"`
@@ -22,8 +22,8 @@ type Platform struct {
 // maxListed bounds how many missing features a refusal names.
 const maxListed = 20
 
-// Compare lists what stands against processes of the source running on the target, and what is only
-// worth knowing. A process may have found out at its start what the CPU can do, and keeps using it.
+// Compare lists obstacles to running the source's processes on the target, and differences that are only
+// worth knowing. A process may have detected the CPU's features at its start, and keeps using them.
 func Compare(source, target Platform) (problems []Problem, warnings []string) {
 	if problems := CompareAnew(source, target); len(problems) > 0 {
 		return problems, nil
@@ -50,8 +50,8 @@ func Compare(source, target Platform) (problems []Problem, warnings []string) {
 	return problems, warnings
 }
 
-// CompareAnew lists what stands against starting on the target what ran on the source. Its
-// processes find out for themselves what the CPU and the kernel can do.
+// CompareAnew lists obstacles to starting a workload of the source on the target. Its new processes detect
+// for themselves what the CPU and the kernel can do.
 func CompareAnew(source, target Platform) []Problem {
 	if source.Architecture == target.Architecture {
 		return nil
@@ -64,9 +64,9 @@ func CompareAnew(source, target Platform) []Problem {
 	}}
 }
 
-// compareCgroups: a container sees its groups, may have made more within them, and is restored into
-// groups of the same hierarchies. Those that the target has beside them are no matter, unless the
-// source has none of version 1: where there are some, engines have containers in these.
+// compareCgroups: a container sees its groups, may have made more within them, and is restored into groups
+// of the same hierarchies. Additional hierarchies of the target do not matter, unless the source has none
+// of version 1: an engine on a node with hierarchies of version 1 puts its containers into these.
 func compareCgroups(source, target []string) []Problem {
 	var missing []string
 	for _, one := range source {
@@ -90,7 +90,7 @@ func compareCgroups(source, target []string) []Problem {
 	}}
 }
 
-// compareCRIU: a CRIU reads the images of older ones, and need not understand those of newer ones
+// compareCRIU: a CRIU reads the images of older versions, and need not understand those of newer versions
 // (https://criu.org/Postulates, "Protobuf images compatibility").
 func compareCRIU(source, target string) ([]Problem, []string) {
 	if source == target {
@@ -117,8 +117,8 @@ func compareCRIU(source, target string) ([]Problem, []string) {
 		target)}
 }
 
-// compareKernels: an older kernel may lack what the processes use. Only the restore can find out,
-// so it is no refusal.
+// compareKernels: an older kernel may lack features that the processes use. Only the restore can find out,
+// so there is no refusal.
 func compareKernels(source, target string) []string {
 	if source == target {
 		return nil
@@ -136,7 +136,7 @@ func compareKernels(source, target string) []string {
 	return []string{fmt.Sprintf("kernels differ: %q at the source, %q at the target", source, target)}
 }
 
-// version reads up to three numbers at the begin of a version; it needs two.
+// version parses up to three numbers at the beginning of a version; at least two are required.
 func version(text string) ([]int, bool) {
 	end := strings.IndexFunc(text, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 	if end >= 0 {
@@ -154,7 +154,8 @@ func version(text string) ([]int, bool) {
 	return out, len(parts) >= 2
 }
 
-// missingFeatures are those that a program at the source can have found and the target has not, sorted.
+// missingFeatures returns the features that a program at the source may have detected and the target lacks,
+// sorted.
 func missingFeatures(source, target Platform) []string {
 	have := map[string]bool{}
 	for _, feature := range target.CPUFeatures {
@@ -183,11 +184,11 @@ func listed(names []string) string {
 	return strings.Join(names, " ")
 }
 
-// kernelOnlyFeatures are flags of /proc/cpuinfo on x86 that no program can depend on: privileged
-// instructions, virtualisation, mitigations, monitoring, properties of timers, and what the kernel
-// notes for itself. Any other flag counts, also one that this list does not know yet
-// (arch/x86/include/asm/cpufeatures.h in Linux 6.18). Flags that only tell that something is fast
-// (erms, fsrm) are here too: what they are about works without them.
+// kernelOnlyFeatures are flags of /proc/cpuinfo on x86 on which no program can depend: privileged
+// instructions, virtualisation, mitigations, monitoring, properties of timers, and the kernel's own notes.
+// Every other flag counts, even if this list does not know it yet (arch/x86/include/asm/cpufeatures.h in
+// Linux 6.18). Flags that only mark an instruction as fast (erms, fsrm) are listed, too: the instruction
+// works without them.
 const kernelOnlyFeatures = `
 	vme de pse msr pae mce apic mtrr pge mca pat pse36 pn dts acpi ss ht tm ia64 pbe mp nx pdpe1gb
 	constant_tsc up art arch_perfmon pebs bts syscall32 sysenter32 rep_good amd_lbr_v2 lfence_rdtsc acc_power nopl always

@@ -2,10 +2,9 @@ package migration
 
 import "slices"
 
-// Rebuilt is the record of a source that has lost its journal, made from what its engine has noted
-// of the container that leaves. How far the migration had come is not known: the final marker may
-// have left, so the source is in doubt, and each step that comes before may have begun. Undos bear
-// that it had not.
+// Rebuilt returns the record of a source that has lost its journal, made from its engine's note of the
+// departing container. How far the migration had come is not known: the final marker may have left, so the
+// source is in doubt, and each earlier step may have begun. Undos tolerate steps that had not begun.
 func Rebuilt(spec Spec, why string) (Record, error) {
 	if err := spec.check(); err != nil {
 		return Record{}, err

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRebuilt makes the record of a lost journal anew, in each mode, and goes on from it by each
-// answer of the target.
+// TestRebuilt rebuilds the record of a lost journal, in each mode, and continues from it with each answer
+// of the target.
 func TestRebuilt(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []Mode{Cold, PreCopy, PostCopy, Hybrid, Restart} {
@@ -42,7 +42,7 @@ func TestRebuilt(t *testing.T) {
 	}
 }
 
-// firstOf is the first step or undo that actions begin.
+// firstOf returns the first step or undo that actions begin.
 func firstOf(actions []Action) StepName {
 	for _, action := range actions {
 		switch a := action.(type) {

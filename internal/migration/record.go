@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Spec is what a migration is, known from its beginning and the same on both nodes but for Side.
+// Spec describes a migration. It is known from the beginning, and the same on both nodes except for Side.
 type Spec struct {
 	ID        string    `json:"id"`
 	Side      Side      `json:"side"`
@@ -20,7 +20,7 @@ type Spec struct {
 	Started   time.Time `json:"started"`
 }
 
-// State is where a machine stands.
+// State is the state of a machine.
 type State string
 
 // The states of a machine.
@@ -28,7 +28,7 @@ const (
 	Waiting State = "waiting"  // nothing has begun
 	Forward State = "forward"  // going through the steps before the commit
 	InDoubt State = "in-doubt" // source: frozen, does not know whether the target resumed
-	// it runs, or will run, at the source; at the target: it never ran here and never will
+	// the container runs, or will run, at the source; at the target: it never ran here and never will
 	Undoing   State = "undoing"
 	Committed State = "committed" // source: it runs at the target; target: it may run here from now on
 	Running   State = "running"   // target: it runs here, and the source is told until it confirms
@@ -47,15 +47,15 @@ const (
 	ResultRuns  Result = "running" // the migration is still under way
 )
 
-// recordVersion is the format of the record that this program writes. readableFrom is the oldest
-// format whose readers understand it, so that a rollback to the previous release can carry on: raise it
-// when a reader that ignores what is new would do harm.
+// recordVersion is the format of the record that this program writes. readableFrom is the oldest format
+// whose readers understand it, so that a rollback to the previous release can carry on: raise it when a
+// reader that ignores new fields would do harm.
 const (
 	recordVersion = 1
 	readableFrom  = 1
 )
 
-// Record is what must be durable of a machine: a new machine made from it carries on where the old one was.
+// Record is the durable part of a machine: a new machine made from it carries on where the old one was.
 type Record struct {
 	Version int `json:"version"`
 	// ReadableFrom is the oldest format whose readers understand this record; 0: only its own.
@@ -66,34 +66,35 @@ type Record struct {
 	Begun []StepName `json:"begun"`
 	// Final: the final marker may have left (source), or has come (target).
 	Final bool `json:"final"`
-	// Abort: the source asks the target to end it if it still can.
+	// Abort: the source asks the target to end the migration if the target still can.
 	Abort bool `json:"abort"`
 	// Decision is the outcome at the target, once it is known.
 	Decision Outcome `json:"decision,omitempty"`
-	// Resolved: an operator decided that it runs at the target, because the other node may not be
-	// there to be asked.
+	// Resolved: an operator decided that the container runs at the target, because the other node may not
+	// be there to be asked.
 	Resolved bool `json:"resolved,omitempty"`
-	// Rebuilt: the journal was lost, and this record was made anew; see Rebuilt.
+	// Rebuilt: the journal was lost, and this record was rebuilt; see Rebuilt.
 	Rebuilt bool `json:"rebuilt,omitempty"`
-	// Overruled: an operator decided that it runs at the source.
+	// Overruled: an operator decided that the container runs at the source.
 	Overruled bool `json:"overruled,omitempty"`
-	// Incarnation of the target's state that took the reservation, at the source. Empty in journals
-	// of before there were any, and if the target has said none: then the word of any state counts,
-	// as it did.
+	// Incarnation of the target's state that took the reservation, at the source. Empty in journals older
+	// than incarnations, and if the target reported none: then the answer of any incarnation counts, as
+	// before.
 	Incarnation string `json:"incarnation,omitempty"`
-	// Alarm is why only an operator can tell where it runs, and how; empty: there is no such reason.
+	// Alarm is why only an operator can decide where the container runs, and how; empty: there is no such
+	// reason.
 	Alarm    string    `json:"alarm,omitempty"`
 	Result   Result    `json:"result"`
 	Error    string    `json:"error,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
-	// Notes are what did not change the result but should be told.
+	// Notes are events that did not change the result but belong in the report.
 	Notes     []string  `json:"notes,omitempty"`
 	Resumed   time.Time `json:"resumed,omitzero"` // the resume, by the target's clock
 	Spans     []Span    `json:"spans,omitempty"`
 	PeerSpans []Span    `json:"peer_spans,omitempty"`
 }
 
-// clone copies what a later change of the machine could reach.
+// clone copies everything that a later change of the machine could reach.
 func (r Record) clone() Record {
 	r.Begun = slices.Clone(r.Begun)
 	r.Problems = slices.Clone(r.Problems)
@@ -134,7 +135,8 @@ func (r Record) check(steps []Step) error {
 	return nil
 }
 
-// Banned is the record of a migration that the target has never heard of, and which it will refuse for ever.
+// Banned returns the record of a migration that is unknown to the target, and that the target will refuse
+// for ever.
 func Banned(id, source, target string, at time.Time) (Record, error) {
 	spec := Spec{
 		ID: id, Side: Target, Container: strings.Repeat("0", containerDigits), Name: "unknown",

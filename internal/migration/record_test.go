@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// someEvents is one of each kind, for both sides.
+// someEvents has one event of each kind, for both sides.
 func someEvents() []Event {
 	events := []Event{
 		Start{}, FinalMarker{}, Ready{}, Asked{}, Asked{Abort: true}, PeerLost{}, PeerBack{}, Cancel{},
@@ -32,8 +32,8 @@ func someEvents() []Event {
 	return events
 }
 
-// A journal is the only thing that a machine reads: whatever is in it, and whatever happens then,
-// nothing panics, and a record that is accepted can be written and read again.
+// FuzzResume: a machine reads nothing but a journal. Whatever the journal holds, and whatever happens then,
+// nothing panics, and an accepted record can be written and read again.
 func FuzzResume(f *testing.F) {
 	for _, side := range []Side{Source, Target} {
 		m := mustNew(side, Cold)
@@ -114,7 +114,8 @@ func TestResumeRefuses(t *testing.T) {
 	}
 }
 
-// TestResumeNewer: after a rollback, a journal of the next release is carried on if that allows it.
+// TestResumeNewer: after a rollback, a machine carries on from a journal of the next release if the journal
+// allows it.
 func TestResumeNewer(t *testing.T) {
 	rec := mustNew(Source, Cold).Record()
 	rec.Version, rec.ReadableFrom = recordVersion+1, recordVersion
@@ -127,7 +128,7 @@ func TestResumeNewer(t *testing.T) {
 	}
 }
 
-// What the agent holds in a record must not change when the machine goes on.
+// TestRecordsAreCopies: a record that the agent holds must not change when the machine goes on.
 func TestRecordsAreCopies(t *testing.T) {
 	m := mustNew(Source, Cold)
 	actions, err := m.Step(Start{})
@@ -152,7 +153,7 @@ func TestRecordsAreCopies(t *testing.T) {
 	}
 }
 
-// What the peer says ends up in journals and reports: it is bounded.
+// TestMessagesAreBounded: the peer's texts end up in journals and reports, so they are bounded.
 func TestMessagesAreBounded(t *testing.T) {
 	m := mustNew(Source, Cold)
 	huge := strings.Repeat("\xff", 1<<20)
@@ -176,7 +177,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// What the target has never heard of is refused for ever.
+// TestBanned: a migration that is unknown to the target is refused for ever.
 func TestBanned(t *testing.T) {
 	rec, err := Banned("0123456789abcdef", "a", "b", start)
 	if err != nil {
@@ -200,7 +201,7 @@ func TestBanned(t *testing.T) {
 	}
 }
 
-// The report shows what the record and the resume take of the restore.
+// TestRestoreIsSplit: the report shows which part of the restore the record and the resume took.
 func TestRestoreIsSplit(t *testing.T) {
 	m := mustNew(Target, Cold)
 	for _, event := range []Event{

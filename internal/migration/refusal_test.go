@@ -2,7 +2,7 @@ package migration
 
 import "testing"
 
-// TestRefusal: a single problem stands alone; of several the first is named, and how many there are.
+// TestRefusal: a single problem is the whole text; of several, the text names the first and their number.
 func TestRefusal(t *testing.T) {
 	memory, disk := Problem{What: "memory", Why: "too little"}, Problem{What: "disk", Why: "full"}
 	for want, problems := range map[string][]Problem{

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// Report is what a migration leaves on both nodes, and what users and programs read. See DESIGN for
-// the fields.
+// Report is the result of a migration on both nodes, for users and programs. See DESIGN for the fields.
 type Report struct {
 	Migration string `json:"migration"`
 	Container string `json:"container"`
 	Source    string `json:"source"`
 	Target    string `json:"target"`
 	Mode      Mode   `json:"mode"`
-	// Requested is the mode that the user has named, if another was chosen.
+	// Requested is the mode that the user named, if another mode was chosen.
 	Requested Mode    `json:"requested_mode,omitempty"`
 	Result    Result  `json:"result"`
 	Error     *string `json:"error"`
-	// Alarm is why only an operator can tell where the container runs, with what each node knows.
+	// Alarm is why only an operator can decide where the container runs, with what each node knows.
 	Alarm string `json:"alarm,omitempty"`
 	// Problems are the refusals, if it was refused.
 	Problems []Problem `json:"problems,omitempty"`
@@ -28,13 +27,13 @@ type Report struct {
 	TotalSeconds         float64 `json:"total_seconds"`
 	DowntimeSeconds      float64 `json:"downtime_seconds"`
 	DowntimeErrorSeconds float64 `json:"downtime_error_seconds"` // of comparing two clocks
-	// SplitSeconds is for how long both nodes were needed: from the resume until nothing was
-	// missing at the target, or now.
+	// SplitSeconds is for how long both nodes were needed: from the resume until the target had everything,
+	// or now.
 	SplitSeconds float64 `json:"split_seconds"`
 
 	Phases []Phase `json:"phases"`
 	Rounds []Round `json:"rounds"`
-	// FileRounds are the passes over the container's files: writable layer, volumes and what else it has.
+	// FileRounds are the passes over the container's files: writable layer, volumes and other files.
 	FileRounds []FileRound `json:"file_rounds"`
 	Bytes      Bytes       `json:"bytes"`
 	Link       LinkSeen    `json:"link"`
@@ -42,17 +41,17 @@ type Report struct {
 	Decisions  []string    `json:"decisions,omitempty"`
 	// Throttles are the steps by which the container was slowed down so that its rounds converge.
 	Throttles []ThrottleStep `json:"throttles,omitempty"`
-	// Layers is what became of the image's layers at the target. nil: it had the image.
+	// Layers describes how the image's layers came to the target. nil: the target had the image.
 	Layers *Layers `json:"layers,omitempty"`
-	// Push is what became of the memory that stayed at the source when the container was handed
-	// over. nil: none did.
+	// Push describes the post-copy push of the memory that was still at the source at the handover. nil:
+	// there was none.
 	Push *Push `json:"drain,omitempty"`
-	// Volumes are the container's, and what became of them.
+	// Volumes are the container's volumes, and how the migration treated them.
 	Volumes []VolumeMoved `json:"volumes,omitempty"`
 
 	DirtyingRateBytesPerSecond float64 `json:"dirtying_rate_bytes_per_second"`
-	// MemoryGrowthBytes is how much more memory the processes take at the target: what they shared
-	// copy-on-write each of them has for itself there.
+	// MemoryGrowthBytes is how much more memory the processes take at the target: each has its own copy of
+	// memory that they shared copy-on-write.
 	MemoryGrowthBytes int64 `json:"memory_growth_bytes"`
 }
 
@@ -72,53 +71,53 @@ type Round struct {
 	ZeroPages      int64 `json:"zero_pages"`      // …were zero
 	ReferencePages int64 `json:"reference_pages"` // …had content that the target had elsewhere
 	DeltaPages     int64 `json:"delta_pages"`     // …went as a difference to what was sent before
-	// written, or looked at, with what the target had there; not sent
+	// written or examined, but equal to the target's copy; not sent
 	UnchangedPages int64 `json:"unchanged_pages"`
-	// of shared memory: looked at because nobody could say whether they were written
+	// of shared memory: examined because it was not known whether they were written
 	ComparedPages int64 `json:"compared_pages"`
 	RawBytes      int64 `json:"raw_bytes"`  // of the pages
 	SentBytes     int64 `json:"sent_bytes"` // on the wire
-	// of memory, since the round before began; it may have taken some of them along
+	// bytes of memory written since the previous round began, which may have sent some of them
 	WrittenBytes int64   `json:"written_bytes"`
 	Seconds      float64 `json:"seconds"`
-	// Stopped is the longest that a process was stopped in this round, to attach to it.
+	// StoppedSeconds is the longest time that a process was stopped in this round, to attach to it.
 	StoppedSeconds float64 `json:"stopped_seconds"`
-	// ExpectedDowntime is that of a switchover right after this round.
+	// ExpectedDowntimeSeconds is the downtime of a switchover right after this round.
 	ExpectedDowntimeSeconds float64 `json:"expected_downtime_seconds"`
 	Final                   bool    `json:"final"` // sent in the freeze
 }
 
 // FileRound is one pass over the container's files.
 type FileRound struct {
-	Entries        int64 `json:"entries"`         // files of all types that there are, of which…
+	Entries        int64 `json:"entries"`         // files of all types, of which…
 	ChangedEntries int64 `json:"changed_entries"` // …were new, changed or gone
-	SentBytes      int64 `json:"sent_bytes"`      // content that the target had not, before compression
-	ReadBytes      int64 `json:"read_bytes"`      // content that was read to find that
+	SentBytes      int64 `json:"sent_bytes"`      // content that the target lacked, before compression
+	ReadBytes      int64 `json:"read_bytes"`      // content that was read to find the changes
 	KeptBytes      int64 `json:"kept_bytes"`      // content that the target had from an earlier attempt
-	// that may have changed unseen, and so are read again in the next pass
+	// files that may have changed unnoticed, and are read again in the next pass
 	UnsettledFiles int64   `json:"unsettled_files"`
 	UnsettledBytes int64   `json:"unsettled_bytes"` // of them
-	ScanSeconds    float64 `json:"scan_seconds"`    // of the time, to find what changed
-	// until it was in place at the target; in the freeze: until it was sent
+	ScanSeconds    float64 `json:"scan_seconds"`    // of the time, to find the changes
+	// until the files were in place at the target; in the freeze: until they were sent
 	Seconds float64 `json:"seconds"`
 	Final   bool    `json:"final"` // in the freeze: the first beside the dump, the second after it
 }
 
-// ThrottleStep is a time in which the container could use only so much processor time.
+// ThrottleStep is a period in which the container's processor time was limited.
 type ThrottleStep struct {
 	AfterRounds int     `json:"after_rounds"`
 	CPUs        float64 `json:"cpus"`
 	Seconds     float64 `json:"seconds"`
 }
 
-// Push tells of the post-copy push: the pages that came after the container had begun to run at the
-// target. Faults and waiting are as the target saw them last.
+// Push describes the post-copy push: the pages that came after the container had begun to run at the
+// target. Faults and waiting times are the target's latest.
 type Push struct {
-	RemotePages int64 `json:"late_pages"`   // that stayed at the source
-	LeftPages   int64 `json:"left_pages"`   // that have not come yet
-	LostPages   int64 `json:"lost_pages"`   // that were given up: accesses to them fail
-	UrgentPages int64 `json:"urgent_pages"` // that came because a process waited for them
-	PushedPages int64 `json:"pushed_pages"` // that came by themselves
+	RemotePages int64 `json:"late_pages"`   // pages that stayed at the source
+	LeftPages   int64 `json:"left_pages"`   // pages that have not come yet
+	LostPages   int64 `json:"lost_pages"`   // pages that were given up: accesses to them fail
+	UrgentPages int64 `json:"urgent_pages"` // pages that came because a process waited for them
+	PushedPages int64 `json:"pushed_pages"` // pages that came without a request
 
 	// pages for which a process waited while they were at the source
 	Faults              int64   `json:"faults"`
@@ -126,29 +125,29 @@ type Push struct {
 	FaultP99Seconds     float64 `json:"fault_p99_seconds"`
 	FaultMaximumSeconds float64 `json:"fault_maximum_seconds"`
 	WaitedSeconds       float64 `json:"waited_seconds"` // by all threads together
-	// of the push's time, in which at least one thread waited
+	// share of the push's time in which at least one thread waited
 	WaitingShare float64 `json:"waiting_share"`
-	Seconds      float64 `json:"seconds"` // from the resume until all was there, or now
+	Seconds      float64 `json:"seconds"` // from the resume until all pages were there, or now
 	// how often the two connections were opened: more than once if they broke
 	Connections int `json:"connections"`
 
-	// Spill is what became of the copy of these pages on the source's disk; empty: none was asked for, as far
-	// as is known.
+	// Spill is the state of these pages' copy on the source's disk; empty: none was requested, as far as is
+	// known.
 	Spill SpillState `json:"spill,omitempty"`
 }
 
-// SpillState is how far pages that stay at the source are on its disk, too.
+// SpillState says whether the source's disk has a copy of the remote pages.
 type SpillState string
 
 // The states.
 const (
 	SpillWriting  SpillState = "writing"  // a reboot of the source would lose pages
 	SpillComplete SpillState = "complete" // on its disk, and the target has the key: a reboot loses none
-	SpillServing  SpillState = "serving"  // the source was rebooted, and they come from its disk
+	SpillServing  SpillState = "serving"  // the source was rebooted, and reads the pages from its disk
 	SpillFailed   SpillState = "failed"   // there is no copy; the report says why
 )
 
-// Bytes are what was sent, on the wire, by what it was.
+// Bytes are the bytes sent, on the wire, by kind.
 type Bytes struct {
 	MemoryPrecopy int64 `json:"memory_precopy"`
 	MemoryFinal   int64 `json:"memory_final"`
@@ -156,37 +155,37 @@ type Bytes struct {
 	MemoryPushed  int64 `json:"memory_pushed"`
 	FilesPrecopy  int64 `json:"files_precopy"`
 	FilesFinal    int64 `json:"files_final"`
-	// FilesKept was not sent: the target had it from an earlier attempt that failed.
+	// FilesKept are bytes that were not sent: the target had them from an earlier attempt that failed.
 	FilesKept int64 `json:"files_kept"`
 	Layers    int64 `json:"layers"`
 	Metadata  int64 `json:"metadata"`
-	// MemoryRaw is what the memory and execution state are of which this was made: whole pages,
-	// also those that are zero, or are at the target elsewhere. What follows after the handover is
-	// not in it.
+	// MemoryRaw is the size of the memory and execution state before any reduction: whole pages, including
+	// pages that are zero or that the target has elsewhere. Pages that follow after the handover are not
+	// included.
 	MemoryRaw int64 `json:"memory_raw"`
-	// Uncompressed is what all of it would have been on the wire if nothing had been compressed.
+	// Uncompressed is the size of everything on the wire without compression.
 	Uncompressed int64 `json:"uncompressed"`
 }
 
-// LinkSeen is the way between the nodes, as it was measured.
+// LinkSeen is the path between the nodes, as measured.
 type LinkSeen struct {
 	BandwidthBitsPerSecond float64 `json:"bandwidth_bits_per_second"`
 	RTTSeconds             float64 `json:"rtt_seconds"`
-	// LimitBitsPerSecond is what the user allowed at the beginning. 0: all.
+	// LimitBitsPerSecond is the user's limit at the beginning. 0: none.
 	LimitBitsPerSecond float64 `json:"limit_bits_per_second,omitempty"`
 }
 
-// Held is what became of the packets that came during the switchover.
+// Held describes the packets that arrived during the switchover.
 type Held struct {
 	Packets int64 `json:"packets"`
 	Bytes   int64 `json:"bytes"`
 	Dropped int64 `json:"dropped"`
-	// LongestSeconds is how long one waited at most. What opens a connection may wait from before
-	// the freeze on.
+	// LongestSeconds is an upper bound of the time that one packet waited. A packet that opens a connection
+	// may wait from before the freeze.
 	LongestSeconds float64 `json:"longest_seconds"`
 }
 
-// Facts are what a node knows of a migration beside the machine's record.
+// Facts are a node's knowledge of a migration beside the machine's record.
 type Facts struct {
 	Requested  Mode          // auto, if the mode was chosen here
 	Frozen     time.Time     // by the source's clock; zero: the record's begin of the freeze counts
@@ -199,7 +198,8 @@ type Facts struct {
 	FileRounds []FileRound
 	Decisions  []string
 	Throttles  []ThrottleStep
-	// DirtyingRate is the bytes of memory per second that the container modified, as the last round saw it.
+	// DirtyingRate is the bytes of memory per second that the container modified, as the last round
+	// measured it.
 	DirtyingRate float64
 	MemoryGrowth int64 // bytes
 	Layers       *Layers
@@ -207,9 +207,9 @@ type Facts struct {
 	Volumes      []VolumeMoved
 }
 
-// NewReport makes a node's report from its record and its facts. At is now: the end, if the
-// migration has ended. The source's is the whole; the target knows only its own part, by its own
-// clock, until the source sends its report.
+// NewReport makes a node's report from its record and its facts. At is now: the end, if the migration has
+// ended. The source's report is complete; the target knows only its own part, by its own clock, until the
+// source sends its report.
 func NewReport(rec Record, facts Facts, at time.Time) Report {
 	spec := rec.Spec
 	report := Report{
@@ -249,7 +249,7 @@ func NewReport(rec Record, facts Facts, at time.Time) Report {
 	return report
 }
 
-// endOf is when the last span of these undos ended; zero if there is none.
+// endOf returns when the last span of these undos ended; zero if there is none.
 func endOf(spans []Span, undos ...StepName) (end time.Time) {
 	for _, span := range spans {
 		if slices.Contains(undos, StepName(span.Phase)) {

@@ -90,7 +90,7 @@ cleanup a 220.0 10.9 false
 	}
 }
 
-// checkSums checks that phases neither overlap nor leave gaps, and what they add up to.
+// checkSums checks that phases neither overlap nor leave gaps, and checks their sums.
 func checkSums(t *testing.T, r Report) {
 	t.Helper()
 	var total, down, at float64
@@ -113,7 +113,7 @@ func checkSums(t *testing.T, r Report) {
 	}
 }
 
-// Whatever clocks say, the phases add up.
+// TestReportAddsUpAlways: the phases add up, whatever the clocks say.
 func TestReportAddsUpAlways(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	names := []string{"hold", "freeze", "dump", "transfer", "receive", "restore", "forward"}

@@ -1,47 +1,47 @@
 package migration
 
-// Word is what the other node of a migration says when an operator decides where the container runs.
+// Word is the other node's statement when an operator decides where the container runs.
 type Word string
 
 // The words.
 const (
 	WordNone Word = ""           // it cannot be reached
-	WordElse Word = "runs-there" // at the other node it runs, or is taken to run
-	// nothing of it runs at the other node, and nothing will: that is durable there
+	WordElse Word = "runs-there" // the container runs at the other node, or is taken to run
+	// nothing of the container runs at the other node, and nothing will: that is durable there
 	WordNever   Word = "not-there"
 	WordGiven   Word = "given"   // the other node has given its copy away, or does so
 	WordPending Word = "pending" // the other node answers, and does not know yet
-	// the other node answers, and can never know: it is not the one that took the container, or has
-	// lost its state
+	// the other node answers, and can never know: it is not the node that took the container, or has lost
+	// its state
 	WordUnknown Word = "unknown"
 )
 
-// Ruling is what becomes of an operator's decision, given the other node's word.
+// Ruling is what happens with an operator's decision, given the other node's word.
 type Ruling string
 
 // The rulings.
 const (
-	RuleCarryOut Ruling = "carry-out" // the decision is what decides
-	// the other node's word says the same, and decides: nothing has to be overruled
+	RuleCarryOut Ruling = "carry-out" // the operator's decision decides
+	// the other node's word agrees, and decides: nothing has to be overruled
 	RuleHeed     Ruling = "heed"
-	RuleAskAgain Ruling = "ask-again" // it answers, and will know more soon
+	RuleAskAgain Ruling = "ask-again" // the other node answers, and will know more soon
 	RuleRefuse   Ruling = "refuse"
 )
 
-// Question is an operator's decision with what is known when it is made.
+// Question is an operator's decision, with the facts known when it is made.
 type Question struct {
 	Here   Side  // the node at which the operator decides
 	State  State // of the migration there
 	RunsAt Side  // the operator's decision
 	Word   Word  // of the other node
-	Late   bool  // it has been asked for as long as anybody wants to wait
+	Late   bool  // the node has asked for the longest acceptable time
 	Force  bool  // the operator decides without the other node's word
 }
 
-// Rule decides whether an operator's decision may be carried out. The other node is fenced first: a
-// copy is let run, or given up, only after the other node has said, durably, that this makes
-// neither two of them nor none. Force stands in for a word that cannot be had, never against one: a
-// node that says that the container runs there is believed.
+// Rule decides whether an operator's decision may be carried out. The other node is fenced first: a copy
+// may run, or be given up, only after the other node has stated, durably, that this leads neither to two
+// copies nor to none. Force replaces a statement that cannot be obtained, but never overrides one: a node
+// that states that the container runs there is believed.
 func (q Question) Rule() Ruling {
 	switch q.Word {
 	case WordNone, WordUnknown:
@@ -59,7 +59,7 @@ func (q Question) Rule() Ruling {
 	}
 }
 
-// ruleTakeBack: the source's copy is to run again.
+// ruleTakeBack: the source's copy should run again.
 func (q Question) ruleTakeBack() Ruling {
 	switch {
 	case q.Word == WordNever && q.State == InDoubt:
@@ -67,13 +67,14 @@ func (q Question) ruleTakeBack() Ruling {
 	case q.Word == WordNever:
 		return RuleCarryOut
 	case q.Word == WordElse && q.State == Committed:
-		// It was told to end its copy, whose memory or files are not whole, and has not done so yet.
+		// The target was told to end its copy, whose memory or files are incomplete, and has not done so
+		// yet.
 		return q.laterUnforced()
 	}
 	return RuleRefuse
 }
 
-// ruleGiveAway: the source's copy is to go.
+// ruleGiveAway: the source's copy should be removed.
 func (q Question) ruleGiveAway() Ruling {
 	switch {
 	case q.Word == WordElse && q.State == InDoubt:
@@ -84,7 +85,7 @@ func (q Question) ruleGiveAway() Ruling {
 	return RuleRefuse
 }
 
-// ruleAtTarget: the copy here runs, and the source is not to be waited for.
+// ruleAtTarget: the copy here runs, and this node should not wait for the source.
 func (q Question) ruleAtTarget() Ruling {
 	if q.RunsAt == Target && q.Word == WordGiven {
 		return RuleCarryOut
@@ -92,7 +93,7 @@ func (q Question) ruleAtTarget() Ruling {
 	return RuleRefuse
 }
 
-// forced: nothing can be known.
+// forced: the other node's state cannot be known.
 func (q Question) forced() Ruling {
 	if q.Force {
 		return RuleCarryOut
@@ -108,7 +109,7 @@ func (q Question) later() Ruling {
 	return q.forced()
 }
 
-// laterUnforced: more will be known soon, and there is no deciding against it.
+// laterUnforced: more will be known soon, and force does not help.
 func (q Question) laterUnforced() Ruling {
 	if !q.Late {
 		return RuleAskAgain
@@ -116,9 +117,8 @@ func (q Question) laterUnforced() Ruling {
 	return RuleRefuse
 }
 
-// WordOf is what a message of the target, the answer to the source's question, says. After the
-// commit, too, another state than the one that took the reservation cannot know whether the
-// container runs.
+// WordOf translates the target's answer to the source's question. Even after the commit, only the
+// incarnation that took the reservation can know whether the container runs.
 func (m *Machine) WordOf(message Message) Word {
 	foreign := m.rec.Incarnation != "" && message.Incarnation != m.rec.Incarnation
 	switch {
@@ -134,7 +134,7 @@ func (m *Machine) WordOf(message Message) Word {
 	}
 }
 
-// SourceWord is what the source of a migration says when the target's operator decides.
+// SourceWord returns the source's statement for a decision of the target's operator.
 func (r Record) SourceWord() Word {
 	switch {
 	case r.Overruled || r.Decision == NeverRan || r.State == Undoing || r.State == Done && r.Result != Moved:
@@ -146,7 +146,7 @@ func (r Record) SourceWord() Word {
 	}
 }
 
-// Resolvable refuses an operator's decision that there is no need of, before anybody is asked about it.
+// Resolvable refuses an unnecessary decision of an operator before the other node is asked about it.
 func (m *Machine) Resolvable(decision Resolve) error {
 	if m.rec.Spec.Side == Source {
 		return m.sourceResolvable(decision)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRule goes through every question that can be asked, and looks at the answers that matter one by one.
+// TestRule goes through every possible question, and examines the important rulings one by one.
 func TestRule(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -83,7 +83,7 @@ func TestRule(t *testing.T) {
 	}
 }
 
-// questions are all that there can be.
+// questions returns all possible questions.
 func questions() (all []Question) {
 	for _, q := range []Question{{Here: Source, State: InDoubt}, {Here: Source, State: Committed},
 		{Here: Target, State: Running}} {
@@ -100,7 +100,7 @@ func questions() (all []Question) {
 	return all
 }
 
-// TestSourceWord looks at what a source says to its target's operator.
+// TestSourceWord checks what a source states to its target's operator.
 func TestSourceWord(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -122,7 +122,7 @@ func TestSourceWord(t *testing.T) {
 	}
 }
 
-// TestResolvable wants that a decision is refused before anybody is asked if the machine would refuse it.
+// TestResolvable: a decision that the machine would refuse is refused before the other node is asked.
 func TestResolvable(t *testing.T) {
 	t.Parallel()
 	m, err := New(Spec{ID: "0123456789abcdef", Side: Source, Container: strings.Repeat("c", containerDigits),

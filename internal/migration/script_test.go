@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// Scripts in testdata read as prose: a command per line says what happens, and what the machine
-// then wants done stands below it, indented. "go test -update" writes what they ask for now; review
-// it like code.
+// Scripts in testdata read as prose: each line is a command that says what happens, and the machine's
+// actions stand below it, indented. "go test -update" writes the current actions; review them like code.
 var update = flag.Bool("update", false, "write what the machines do into the scripts")
 
 func TestScripts(t *testing.T) {
@@ -54,7 +53,7 @@ func firstDifference(want, got string) string {
 	return "more than expected"
 }
 
-// script runs two machines. Nothing is delivered by itself.
+// script runs two machines. It delivers nothing by itself.
 type script struct {
 	machines map[string]*Machine
 	disks    map[string]*Record
@@ -68,12 +67,12 @@ func newScript(mode Mode) *script {
 	}
 }
 
-// run executes a script and returns it with what the machines did.
+// run executes a script and returns it with the machines' actions.
 func (s *script) run(text string) string {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if strings.HasPrefix(line, "  ") {
-			continue // what the machines wanted when the script was written
+			continue // the machines' actions when the script was written
 		}
 		s.out.WriteString(line + "\n")
 		if line != "" && !strings.HasPrefix(line, "#") {
@@ -83,7 +82,7 @@ func (s *script) run(text string) string {
 	return s.out.String()
 }
 
-// reach lets both machines go on, with all going well, until the source begins a step. It is not shown.
+// reach lets both machines go on without failures until the source begins a step. It prints nothing.
 func (s *script) reach(step StepName) {
 	type pending struct {
 		who    string

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// NoConvergence says what a pre-copy does when its rounds do not bring the downtime down to what is wanted.
+// NoConvergence selects what a pre-copy does if its rounds do not reach the downtime target.
 type NoConvergence string
 
 // The choices.
 const (
-	// freeze, and send the rest: the downtime is longer than wanted
+	// freeze, and send the rest: the downtime exceeds the target
 	StopAndCopy NoConvergence = "stop-and-copy"
 	// give the container less and less processor time, then stop and copy
 	Throttle   NoConvergence = "throttle"
@@ -20,33 +20,31 @@ const (
 	TurnHybrid NoConvergence = "hybrid"  // freeze, and let the rest follow when it runs at the target
 )
 
-// Settings are what a user can choose of a migration. Only the source uses them. Zero values are defaults.
+// Settings are a user's choices for a migration. Only the source uses them. Zero values are defaults.
 type Settings struct {
-	// DowntimeTarget is how long the container may be frozen, if that can be had.
+	// DowntimeTarget is how long the container may be frozen, if that is achievable.
 	DowntimeTarget time.Duration
 	// MaxRounds bounds the rounds of a pre-copy; 0: as many as help.
 	MaxRounds int
 	// Checkpoints is how many times the files are copied in mode restart while the container runs;
 	// 0: as often as helps, until the rest fits; NoCheckpoints: not at all.
 	Checkpoints int
-	// Timeout bounds everything before the container is handed over; 0: none. Rounds end in time
-	// for a switchover.
+	// Timeout bounds everything before the handover; 0: none. Rounds end early enough for a switchover.
 	Timeout time.Duration
-	// BandwidthLimit is what the migration may take of the link, in bits per second; 0: no limit.
+	// BandwidthLimit is the migration's limit on the link, in bits per second; 0: no limit.
 	BandwidthLimit float64
 	// OnNoConvergence is what to do when the rounds do not converge.
 	OnNoConvergence NoConvergence
-	// KeepResidual is how long the source keeps a residual copy of the container's memory, in case that
-	// the container comes back; 0: not at all.
+	// KeepResidual is how long the source keeps a residual copy of the container's memory, in case the
+	// container comes back; 0: not at all.
 	KeepResidual time.Duration
-	// MaxSplit is for how long both nodes may be needed after the handover; 0: nobody said.
+	// MaxSplit is for how long both nodes may be needed after the handover; 0: not given.
 	MaxSplit time.Duration
-	// Spill has pages that stay here after the handover written to this node's disk, encrypted, so that a
-	// reboot does not lose them.
+	// Spill writes remote pages to the source's disk, encrypted, so that a reboot does not lose them.
 	Spill bool
-	// NewInodes moves a container although it has files open whose inodes its programs remember.
+	// NewInodes moves a container even if it has files open whose inodes its programs remember.
 	NewInodes bool
-	// Volumes is what becomes of the container's volumes.
+	// Volumes are the user's choices for the container's volumes.
 	Volumes VolumeWays
 }
 
@@ -60,12 +58,12 @@ const (
 	MaxBandwidthLimit     = 1e13 // bits per second
 )
 
-// NoConvergences lists what a user may choose.
+// NoConvergences lists a user's choices.
 func NoConvergences() []NoConvergence {
 	return []NoConvergence{StopAndCopy, Throttle, TurnHybrid, GiveUp}
 }
 
-// Complete checks what a user chose, and fills in the defaults.
+// Complete checks a user's choices, and fills in the defaults.
 func (s Settings) Complete() (Settings, error) {
 	err := CheckTimeout(s.Timeout)
 	if err != nil {
@@ -134,7 +132,7 @@ func (s Settings) For(mode Mode) (Settings, error) {
 	return s.Complete()
 }
 
-// CheckBandwidthLimit refuses a limit, in bits per second, that makes no sense. Zero is none.
+// CheckBandwidthLimit refuses an unreasonable limit, in bits per second. Zero is none.
 func CheckBandwidthLimit(limit float64) error {
 	if limit == 0 || limit >= MinBandwidthLimit && limit <= MaxBandwidthLimit {
 		return nil

@@ -31,7 +31,7 @@ func (m *Machine) resumeSource() {
 	}
 }
 
-// stepSource takes the events that are not the end of a step.
+// stepSource handles the events other than the end of a step.
 func (m *Machine) stepSource(event Event) error {
 	switch e := event.(type) {
 	case Start:
@@ -67,7 +67,7 @@ func (m *Machine) stepSource(event Event) error {
 	return nil
 }
 
-// begin goes on with step i: it does it, or asks for it, or waits for it.
+// begin goes on with step i: the machine does the step, asks for it, or waits for it.
 func (m *Machine) begin(i int) {
 	for ; i < len(m.steps); i++ {
 		s := m.steps[i]
@@ -77,7 +77,7 @@ func (m *Machine) begin(i int) {
 		}
 		m.at = i
 		done := s.Answer != "" && m.heard == s.Name
-		if m.mark(i) && !done { // what is done is in the journal with the step after it
+		if m.mark(i) && !done { // the journal entry of the next step says that this step is done
 			m.journal()
 		}
 		if s.Ask != "" {
@@ -90,7 +90,7 @@ func (m *Machine) begin(i int) {
 	m.finish()
 }
 
-// carryOn begins the step after the one that was reached, once the container is known to run at the target.
+// carryOn begins the step after the current one, once the container is known to run at the target.
 func (m *Machine) carryOn() {
 	if m.busy == "" {
 		m.begin(m.at + 1)
@@ -111,7 +111,7 @@ func (m *Machine) sourceDid(step StepName) {
 		m.cut = m.cut && step != StepPush
 		m.carryOn()
 	case Waiting, InDoubt, Running, Done:
-		// The send ended while in doubt: the target's word counts, not ours.
+		// The send ended while in doubt: the target's answer decides, not this side.
 	}
 }
 
@@ -134,11 +134,11 @@ func (m *Machine) sourceFailed(e StepFailed, reason string) {
 		m.undoEnded(step, reason)
 	case Committed:
 		if m.index(step) < m.commitIndex() {
-			m.carryOn() // the end of a send that no longer matters
+			m.carryOn() // a send that no longer matters has ended
 			return
 		}
 		m.note(reason)
-		// nobody waits for an error any more: this is where an operator finds what to do
+		// no command waits for the error any more: an operator finds here what to do
 		for _, p := range problems {
 			m.note(p.Remedy)
 		}
@@ -152,9 +152,9 @@ func (m *Machine) sourceFailed(e StepFailed, reason string) {
 	}
 }
 
-// keep goes on here: the final marker never left, so the target cannot run the container, whatever
-// anybody has decided. That is durable first: a source that runs again must not be in doubt after a
-// crash.
+// keep lets the container go on here: the final marker never left, so the target cannot run the container,
+// whatever an operator has decided. The record is durable first: a source that runs again must not be in
+// doubt after a crash.
 func (m *Machine) keep() {
 	m.stopping, m.withheld = false, false
 	m.rec.State, m.rec.Alarm, m.rec.Decision, m.rec.Resolved = Undoing, "", "", false
@@ -177,7 +177,7 @@ func (m *Machine) finalMarker(e FinalMarker) error {
 	return nil
 }
 
-// sourceGivesUp reacts to what makes a migration fail from outside; abort: the target shall end it if it can.
+// sourceGivesUp handles a failure from outside; abort: the target should end the migration if it can.
 func (m *Machine) sourceGivesUp(reason string, abort bool) {
 	switch m.rec.State {
 	case Waiting, Forward:
@@ -199,8 +199,8 @@ func (m *Machine) sourceGivesUp(reason string, abort bool) {
 	}
 }
 
-// doubt: the final marker may have left, and the target's answer is not known. The journal says so
-// already, so nothing waits for it here.
+// doubt: the final marker may have left, and the target's answer is not known. The journal already says so,
+// so this does not wait for a write.
 func (m *Machine) doubt() {
 	m.rec.State = InDoubt
 	if m.busy != "" {
@@ -222,7 +222,7 @@ func (m *Machine) sourceTicks() {
 	}
 }
 
-// sourceHears takes a message of the target.
+// sourceHears handles a message of the target.
 func (m *Machine) sourceHears(msg Message) error {
 	if len(msg.Spans) > 0 && m.rec.Resumed.IsZero() {
 		m.rec.PeerSpans = boundedSpans(msg.Spans) // only for the report
@@ -257,9 +257,8 @@ func (m *Machine) sourceHears(msg Message) error {
 	return nil
 }
 
-// early tells which step the target has done while this side still does what comes before it: the
-// next of the target's, if that begins by itself. The commit is none of them: what it answers is
-// heard in any state.
+// early returns the step that the target has done while this side is still at an earlier step: the target's
+// next step, if it begins by itself. The commit is not one of them: its answer is handled in any state.
 func (m *Machine) early(kind MessageKind) (StepName, bool) {
 	if m.rec.State != Forward || m.steps[m.at].At != Source || m.stopping {
 		return "", false
@@ -290,9 +289,9 @@ func (m *Machine) hearsRunning(msg Message) error {
 	return nil
 }
 
-// commit goes on to give the container away. The next step begins before it is in the journal,
-// because packets wait for it: it only lets them go to where the container runs. A source that
-// knows no more of it is in doubt, asks, and begins it again.
+// commit begins to give the container away. The next step begins before it is in the journal, because
+// packets wait for it: the step only sends them to the node where the container runs. A source that has
+// lost this is in doubt, asks, and begins the step again.
 func (m *Machine) commit() {
 	m.forgive()
 	m.rec.Alarm = ""
@@ -329,8 +328,8 @@ func (m *Machine) hearsNeverRan(msg Message) error {
 	return nil
 }
 
-// takeBack undoes after the final marker. The decision is durable first: a source that runs again
-// must not be in doubt after a crash.
+// takeBack rolls back after the final marker. The decision is durable first: a source that runs again must
+// not be in doubt after a crash.
 func (m *Machine) takeBack() {
 	m.rec.Alarm = ""
 	m.rec.State = Undoing
@@ -343,9 +342,9 @@ func (m *Machine) takeBack() {
 	}
 }
 
-// sourceResolves takes an operator's decision in place of the target's answer, when the target does
-// not know whether what arrived there is whole, or when it cannot be reached and some of the
-// container's memory is still here.
+// sourceResolves takes an operator's decision in place of the target's answer, when the target does not
+// know whether the data that arrived there is complete, or when the target cannot be reached and some of
+// the container's memory is still here.
 func (m *Machine) sourceResolves(e Resolve) error {
 	if err := m.sourceResolvable(e); err != nil {
 		return err
@@ -362,7 +361,7 @@ func (m *Machine) sourceResolves(e Resolve) error {
 	return nil
 }
 
-// sourceResolvable refuses a decision of what decides itself.
+// sourceResolvable refuses a decision about a migration that decides by itself.
 func (m *Machine) sourceResolvable(e Resolve) error {
 	switch {
 	case e.RunsAt != Source && e.RunsAt != Target:
@@ -386,15 +385,15 @@ func (m *Machine) giveAway() {
 		return
 	}
 	m.journal()
-	if m.busy != "" { // It ends, and is begun again: then it knows.
+	if m.busy != "" { // It ends and begins again, and then knows the decision.
 		m.emit(Interrupt{Step: m.busy})
 		return
 	}
 	m.carryOn()
 }
 
-// tellGiveUp tells the target that nothing will come, unless it said so itself. It may get lost: a
-// target that loses its source gives up by itself.
+// tellGiveUp tells the target that nothing will come, unless the target gave up itself. The message may get
+// lost: a target that loses its source gives up by itself.
 func (m *Machine) tellGiveUp() {
 	if m.told || m.rec.Decision == NeverRan && !m.rec.Overruled {
 		return

@@ -14,16 +14,17 @@ const (
 	// PostCopyAuto lets mode auto choose post-copy or hybrid if both nodes are needed for no longer
 	// than DefaultMaxSplit.
 	PostCopyAuto PostCopyUse = "auto"
-	// PostCopyOnRequest leaves it to users: they name the mode, or say for how long both nodes may be needed.
+	// PostCopyOnRequest leaves the choice to users: they name the mode, or limit the time for which both
+	// nodes may be needed.
 	PostCopyOnRequest PostCopyUse = "on-request"
-	// PostCopyNever refuses it, whoever asks.
+	// PostCopyNever refuses post-copy to everybody.
 	PostCopyNever PostCopyUse = "never"
 )
 
-// DefaultMaxSplit is for how long mode auto may need both nodes if nobody says otherwise.
+// DefaultMaxSplit is for how long mode auto may need both nodes by default.
 const DefaultMaxSplit = 10 * time.Second
 
-// MaxMaxSplit is as long as anybody needs to say: a month.
+// MaxMaxSplit is the largest accepted limit: a month.
 const MaxMaxSplit = 31 * 24 * time.Hour
 
 // PostCopyUses lists the choices.
@@ -47,18 +48,18 @@ func ParsePostCopyUse(text string) (PostCopyUse, error) {
 		strings.Join(names, ", "))
 }
 
-// SplitLimit bounds for how long a container's state may be on two nodes, which both are needed
-// then. The zero value is no bound.
+// SplitLimit bounds for how long a container's state may be on two nodes, when both nodes are needed. The
+// zero value is no bound.
 type SplitLimit struct {
 	Forbidden bool
 	Most      time.Duration // 0: any time
-	By        string        // who says so, and what to do about it
+	By        string        // who set the limit, and how to change it
 }
 
-// Bounded tells whether a prediction is needed to decide.
+// Bounded reports whether the decision needs a prediction.
 func (l SplitLimit) Bounded() bool { return !l.Forbidden && l.Most > 0 }
 
-// Refuses says why both nodes may not be needed for so long; empty: they may.
+// Refuses returns why both nodes may not be needed for so long; empty: they may.
 func (l SplitLimit) Refuses(predicted time.Duration) string {
 	switch {
 	case l.Forbidden:
@@ -70,7 +71,7 @@ func (l SplitLimit) Refuses(predicted time.Duration) string {
 	return ""
 }
 
-// shortTime writes a time for people.
+// shortTime rounds a time for display.
 func shortTime(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Millisecond)
@@ -78,9 +79,9 @@ func shortTime(d time.Duration) time.Duration {
 	return d.Round(100 * time.Millisecond)
 }
 
-// SplitLimits are the bounds of a migration from a node: that of what its user asks for, and that
-// of what mode auto chooses. A user who chooses hybrid for rounds that do not converge asks for it,
-// in mode auto too.
+// SplitLimits returns two bounds of a migration from a node: for a mode that its user asks for, and for a
+// mode that auto chooses. A user who chooses hybrid for rounds that do not converge asks for it, even in
+// mode auto.
 func SplitLimits(use PostCopyUse, s Settings) (asked, auto SplitLimit) {
 	switch {
 	case use == PostCopyNever:
@@ -101,7 +102,7 @@ func SplitLimits(use PostCopyUse, s Settings) (asked, auto SplitLimit) {
 		By: "that is what mode auto allows; --max-split allows another time"}
 }
 
-// CheckMaxSplit refuses a bound that makes no sense. Zero is none.
+// CheckMaxSplit refuses an unreasonable bound. Zero is none.
 func CheckMaxSplit(most time.Duration) error {
 	if most < 0 || most > MaxMaxSplit {
 		return fmt.Errorf("both nodes needed for at most %s: must be more than 0 and at most %s",

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSplitLimits goes through what a node says, what a user says, and for how long both nodes are
-// then needed at most.
+// TestSplitLimits combines the node's policy, the user's settings, and the maximum time for which both
+// nodes are then needed.
 func TestSplitLimits(t *testing.T) {
 	const short, long = 9 * time.Second, time.Hour
 	hybrid := Settings{OnNoConvergence: TurnHybrid}
@@ -16,7 +16,7 @@ func TestSplitLimits(t *testing.T) {
 		use           PostCopyUse
 		settings      Settings
 		predicted     time.Duration
-		asked, byAuto string // a word of the refusal; empty: it may
+		asked, byAuto string // a word of the refusal; empty: allowed
 	}{
 		{"default, short", PostCopyAuto, Settings{}, short, "", ""},
 		{"default, long", PostCopyAuto, Settings{}, long, "", "mode auto"},

@@ -28,7 +28,7 @@ func (m *Machine) resumeTarget() {
 	}
 }
 
-// stepTarget takes the events that are not the end of a step.
+// stepTarget handles the events other than the end of a step.
 func (m *Machine) stepTarget(event Event) error {
 	switch e := event.(type) {
 	case Ready:
@@ -69,7 +69,7 @@ func (m *Machine) targetDid(step StepName, at time.Time) {
 	case Forward:
 		switch {
 		case m.steps[m.at].Commit:
-			m.runs(at) // whatever was wanted meanwhile
+			m.runs(at) // whatever was requested meanwhile
 		case m.stopping:
 			m.rollBack()
 		default:
@@ -86,12 +86,12 @@ func (m *Machine) targetDid(step StepName, at time.Time) {
 	}
 }
 
-// targetNext goes on after a step: with the next one at once, unless the source has to ask for it.
+// targetNext goes on after a step: with the next step at once, unless the source has to ask for it.
 func (m *Machine) targetNext() {
 	answer := m.steps[m.at].Answer
 	m.at++
 	next := m.steps[m.at]
-	m.rec.Final = next.Commit // the step before it has received the final marker
+	m.rec.Final = next.Commit // the previous step has received the final marker
 	if answer != "" {         // the source goes on while this side writes its journal
 		m.emit(Send{Message{Kind: answer, Spans: slices.Clone(m.rec.Spans)}})
 	}
@@ -121,9 +121,9 @@ func (m *Machine) targetFailed(step StepName, reason string, problems []Problem)
 	}
 }
 
-// ready decides whether the container may be resumed here. The commit is the engine's own record,
-// which it makes durable before anything runs; what is journalled here meanwhile says no more than
-// that one has to look for it, as the step that had begun does.
+// ready decides whether the container may be resumed here. The commit is the engine's own record, which the
+// engine makes durable before anything runs. An entry in this journal would say no more than the step that
+// had begun does: that the engine has to be asked.
 func (m *Machine) ready(e Ready) error {
 	if m.rec.State != Forward || m.stopping || !m.steps[m.at].Commit || m.busy != m.steps[m.at].Name {
 		m.emit(Deny{Step: m.steps[m.commitIndex()].Name})
@@ -136,7 +136,7 @@ func (m *Machine) ready(e Ready) error {
 	return nil
 }
 
-// checkArrived asks the engine, because nobody else can know.
+// checkArrived asks the engine, because only the engine can know.
 func (m *Machine) checkArrived() {
 	m.unsure = true
 	m.busy = StepCheck
@@ -157,8 +157,8 @@ func (m *Machine) arrived(e Arrived) error {
 	return nil
 }
 
-// runs: the container runs here. The source hears of it first, because packets wait for that; that
-// it runs is durable already.
+// runs: the container runs here. The source is told first, because packets wait for it; the fact that the
+// container runs is durable already.
 func (m *Machine) runs(at time.Time) {
 	m.stopping, m.unsure = false, false
 	m.forgive()
@@ -174,7 +174,7 @@ func (m *Machine) runs(at time.Time) {
 	m.journal()
 }
 
-// splitRestore shows in the report what the record and the resume took of the restore.
+// splitRestore shows in the report which part of the restore the record and the resume took.
 func (m *Machine) splitRestore(at time.Time) {
 	n := len(m.rec.Spans)
 	if n == 0 || m.readyAt.IsZero() || m.readyAt.Before(m.rec.Spans[n-1].Start) || at.Before(m.readyAt) {
@@ -184,7 +184,7 @@ func (m *Machine) splitRestore(at time.Time) {
 	m.rec.Spans = append(m.rec.Spans, Span{Phase: "resume", Start: m.readyAt, End: at})
 }
 
-// targetGivesUp reacts to what makes a migration fail from outside.
+// targetGivesUp handles a failure from outside.
 func (m *Machine) targetGivesUp(reason string) {
 	if m.unsure || m.rec.State != Waiting && m.rec.State != Forward {
 		return
@@ -211,7 +211,7 @@ func (m *Machine) targetTicks() {
 	}
 }
 
-// targetHears takes a message of the source.
+// targetHears handles a message of the source.
 func (m *Machine) targetHears(msg Message) error {
 	switch msg.Kind {
 	case KindAbort:
@@ -237,7 +237,8 @@ func (m *Machine) targetHears(msg Message) error {
 		m.rec.State)
 }
 
-// asked answers a source in doubt. Such a source will send nothing more: what has not all arrived never will.
+// asked answers a source in doubt. Such a source will send nothing more: data that has not arrived never
+// will.
 func (m *Machine) asked(e Asked) {
 	if e.Abort || !m.rec.Final {
 		m.targetGivesUp(fmt.Sprintf("ended at the request of %s", m.rec.Spec.Source))
@@ -252,7 +253,7 @@ func (m *Machine) asked(e Asked) {
 	}
 }
 
-// neverRan tells whether it may be said that the container does not run here and never will.
+// neverRan reports whether the target may state that the container does not run here and never will.
 func (m *Machine) neverRan() bool { return m.rec.NeverRuns() }
 
 func (m *Machine) neverRanMessage() Message {
@@ -278,7 +279,7 @@ func (m *Machine) tellNeverRan() {
 
 func (m *Machine) tellRunning() { m.emit(Send{m.runningMessage()}) }
 
-// tellOutcome tells the source what it seems not to know.
+// tellOutcome tells the source an outcome that the source seems not to know.
 func (m *Machine) tellOutcome() {
 	if m.rec.Decision == Ran && !m.rec.Overruled {
 		m.tellRunning()
@@ -287,7 +288,7 @@ func (m *Machine) tellOutcome() {
 	}
 }
 
-// overruled: an operator decided that the container runs at the source. A copy that runs here must not go on.
+// overruled: an operator decided that the container runs at the source. A copy that runs here must stop.
 func (m *Machine) overruled(why string) error {
 	switch m.rec.State {
 	case Waiting, Forward:
@@ -314,7 +315,7 @@ func (m *Machine) overruled(why string) error {
 	return nil
 }
 
-// fence takes back a container that runs here.
+// fence kills and removes a container that runs here.
 func (m *Machine) fence() {
 	m.rec.Overruled = true
 	m.at = m.commitIndex()
@@ -322,9 +323,9 @@ func (m *Machine) fence() {
 	m.rollBack()
 }
 
-// targetResolves takes an operator's decision in place of the source's confirmation. That it runs
-// at the source can only be decided there: this side cannot know whether the source has already
-// given its copy away.
+// targetResolves takes an operator's decision in place of the source's confirmation. Only the source can
+// decide that the container runs there: this side cannot know whether the source has already given its copy
+// away.
 func (m *Machine) targetResolves(e Resolve) error {
 	if err := m.targetResolvable(e); err != nil {
 		return err
@@ -335,7 +336,8 @@ func (m *Machine) targetResolves(e Resolve) error {
 	return nil
 }
 
-// targetResolvable refuses a decision of what decides itself, or is decided at the source.
+// targetResolvable refuses a decision about a migration that decides by itself, or that is decided at the
+// source.
 func (m *Machine) targetResolvable(e Resolve) error {
 	if m.rec.State != Running || m.busy != "" {
 		return fmt.Errorf("%w: migration %s is %s on this node", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)

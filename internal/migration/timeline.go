@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// shortGap is what may pass between two phases without being one of its own: the agent's own work.
+// shortGap is the longest gap between two phases that is not a phase of its own: the agent's own work.
 const shortGap = time.Millisecond
 
-// The names of phases that are not those of steps.
+// The names of phases that are not steps.
 const (
-	phaseStop = "stop" // the freeze, until all processes stand still: they still run, so it is no downtime
-	phaseWait = "wait" // neither node works on a step: a message travels, or somebody is waited for
+	phaseStop = "stop" // the freeze, until all processes stand still: they still run, so this is no downtime
+	phaseWait = "wait" // neither node works on a step: a message travels, or a node waits for somebody
 )
 
-// timeline is a migration on one clock, the source's: what was done when, and the instants that matter.
+// timeline is a migration on the source's clock: when each step ran, and the important instants.
 type timeline struct {
 	from, to        time.Time
 	frozen, resumed time.Time // zero: it did not happen
@@ -26,7 +26,7 @@ type timeline struct {
 type placed struct {
 	name, node string
 	from, to   time.Time
-	// it only counts where nothing else is done: the receive runs beside all that the source does
+	// counts only where no other step runs: the receive runs beside everything that the source does
 	behind bool
 }
 
@@ -51,7 +51,7 @@ func newTimeline(rec Record, facts Facts, at time.Time) *timeline {
 		l.frozen = l.clip(l.frozen)
 		l.resumed = l.clip(rec.Resumed.Add(-facts.Ahead))
 		if l.resumed.Before(l.frozen) {
-			l.resumed = l.frozen // the clocks' offset is worse known than the downtime is long
+			l.resumed = l.frozen // the error of the clocks' offset exceeds the downtime
 		}
 	}
 	return l
@@ -81,13 +81,13 @@ func (l *timeline) since(t time.Time) float64 { return t.Sub(l.from).Seconds() }
 func (l *timeline) total() float64            { return l.since(l.to) }
 func (l *timeline) downtime() float64         { return l.resumed.Sub(l.frozen).Seconds() }
 
-// down tells whether the container stood still from this instant on.
+// down reports whether the container stood still from this instant on.
 func (l *timeline) down(t time.Time) bool {
 	return !l.resumed.IsZero() && !t.Before(l.frozen) && t.Before(l.resumed)
 }
 
-// phases divides the whole time: at each instant it belongs to the step that began last. What then
-// is left over is waiting.
+// phases divides the whole time: each instant belongs to the step that began last. The remaining time is
+// waiting.
 func (l *timeline) phases() []Phase {
 	phases := []Phase{}
 	for _, p := range l.pieces() {
@@ -100,15 +100,15 @@ func (l *timeline) phases() []Phase {
 	return phases
 }
 
-// belongsTo tells whether a piece of time goes on with the phase before it: the same, or too short
-// to be one of its own.
+// belongsTo reports whether a piece of time continues the phase before it: the same phase, or a piece too
+// short to be one of its own.
 func (p Phase) belongsTo(before Phase) bool {
 	short := (p.Name == phaseWait || p.Name == string(StepReceive)) && p.Seconds <= shortGap.Seconds()
 	same := p.Name == before.Name && p.Node == before.Node
 	return p.Downtime == before.Downtime && (short || same)
 }
 
-// pieces is the whole time, cut where the step or the downtime changes.
+// pieces returns the whole time, cut where the step or the downtime changes.
 func (l *timeline) pieces() []Phase {
 	pieces := []Phase{}
 	bounds := l.bounds()
@@ -128,7 +128,7 @@ func (l *timeline) pieces() []Phase {
 	return pieces
 }
 
-// bounds are the instants at which something begins or ends, in order.
+// bounds returns the instants at which something begins or ends, in order.
 func (l *timeline) bounds() []time.Time {
 	bounds := []time.Time{l.from, l.to}
 	if !l.resumed.IsZero() {
@@ -141,7 +141,7 @@ func (l *timeline) bounds() []time.Time {
 	return slices.CompactFunc(bounds, time.Time.Equal)
 }
 
-// owner is the step to which the time from t to the next bound belongs.
+// owner returns the step to which the time from t to the next bound belongs.
 func (l *timeline) owner(t time.Time) (name, node string) {
 	var best *placed
 	for i := range l.spans {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Worlds without what protects the commit rule from outside, and machines that believe whoever
-// answers. The checker must notice.
+// TestCheckerNoticesWhatIsMissing: some worlds lack a protection of the commit rule against outside events,
+// and some machines believe any answer. The checker must notice each.
 func TestCheckerNoticesWhatIsMissing(t *testing.T) {
 	believes := func(s *system, i int, actions []Action) []Action {
 		if m := s.agents[i].m; i == src && m != nil && m.rec.State != InDoubt {
@@ -26,7 +26,7 @@ func TestCheckerNoticesWhatIsMissing(t *testing.T) {
 		name, without string
 		mode          Mode // empty: Cold
 		faults        int
-		only          []string // moves from outside that there are; empty: all
+		only          []string // the possible moves from outside; empty: all
 		want          string
 		broken        mutation
 	}{

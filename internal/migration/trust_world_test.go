@@ -2,10 +2,10 @@ package migration
 
 import "slices"
 
-// This file has what comes into the world from outside of the two machines: a second agent, an
-// engine that starts or removes what leaves or arrives, a kernel that is out of memory, an operator
-// at either side, a source that loses its journal, and a target whose state was lost, put back or
-// copied. What protects against each of them is in the world unless it is told to be without.
+// This file adds the events from outside of the two machines: a second agent, an engine that starts or
+// removes a departing or arriving container, a kernel that is out of memory, an operator at either side, a
+// source that loses its journal, and a target whose state was lost, put back or copied. The world has the
+// protection against each of them unless a test removes it.
 
 // The target's incarnations: the one that took the reservation, and any other.
 const (
@@ -13,7 +13,7 @@ const (
 	anotherState byte = 2
 )
 
-// said is the incarnation in a message to side i.
+// said returns the incarnation in a message to side i.
 func said(i int, state byte) string {
 	if i == dst {
 		return ""
@@ -21,7 +21,7 @@ func said(i int, state byte) string {
 	return string('0' + rune(state))
 }
 
-// presence is what the target's engine says of the container.
+// presence is the target's engine's answer about the container.
 func (s *system) presence() Presence {
 	switch {
 	case s.away || s.copies[dst] == copyNone:
@@ -32,7 +32,7 @@ func (s *system) presence() Presence {
 	return Standing
 }
 
-// answer is what the target's agent says to who asks for the outcome.
+// answer is the target's agent's answer to a question for the outcome.
 func (s *system) answer(abort bool) []Action {
 	a := &s.agents[dst]
 	if a.unread {
@@ -59,31 +59,31 @@ func (s *system) answer(abort bool) []Action {
 	return actions
 }
 
-// forgot tells whether the target's agent knows no such migration, or nothing of it that counts.
+// forgot reports whether the target's agent does not know this migration, or has no valid record of it.
 func (s *system) forgot() bool {
 	a := &s.agents[dst]
 	return s.loss != "" && (a.disk == nil || a.unread)
 }
 
-// losses are what can become of the target's state while its agent does not run. It takes longer
-// than what stands at the gate lives.
+// losses are the ways in which the target's state can be lost while its agent does not run. A loss takes
+// longer than the life of a restore that waits at the gate.
 var losses = map[string]func(*system){
 	"journal lost":  func(s *system) { s.agents[dst].disk = nil },
 	"state is lost": func(s *system) { s.agents[dst].disk, s.state = nil, anotherState },
-	"state put back": func(s *system) { // to what was there soon after the migration had begun
+	"state put back": func(s *system) { // to a state from soon after the migration's beginning
 		older := mustNew(Target, s.mode).rec
 		older.State, older.Begun = Forward, []StepName{StepReserve}
 		s.agents[dst].disk = &older
 	},
 	"state was copied": func(s *system) { s.state, s.away = anotherState, true },
-	// what it has said is not under way any more: a container that is known to run there dies with
-	// it
+	// messages that the target sent are no longer under way: a container that is known to run there dies
+	// with the machine
 	"machine was replaced": func(s *system) {
 		s.state, s.away, s.copies[dst], s.calls[src] = anotherState, true, copyNone, nil
 	},
 }
 
-// trustMoves are what can happen from outside.
+// trustMoves are the possible events from outside.
 func (s *system) trustMoves(addAny func(string, int)) {
 	add := func(kind string, i int) {
 		if len(s.only) == 0 || slices.Contains(s.only, kind) {
@@ -167,9 +167,9 @@ func (s *system) applyTrust(v move) int {
 	return 0
 }
 
-// actOnLeaving is what an engine, or the kernel, does to the frozen copy at the source. It has an
-// effect only where the protection against it is missing: everywhere, or while pages of the
-// container are at the source only.
+// actOnLeaving acts like an engine, or the kernel, on the frozen copy at the source. It has an effect only
+// if the protection against it is missing: everywhere, or while the source has remote pages of the
+// container.
 func (s *system) actOnLeaving(kind string) {
 	protection := map[string]string{
 		"engine starts it": "guard", "engine removes it": "guard", "engine thaws it": "hold",
@@ -187,8 +187,8 @@ func (s *system) actOnLeaving(kind string) {
 	}
 }
 
-// rebuilt is the journal that a source makes anew from its engine's note of the departure; nil:
-// there is no note.
+// rebuilt is the journal that a source rebuilds from its engine's note of the departure; nil: there is no
+// note.
 func (s *system) rebuilt() *Record {
 	if s.copies[src] != copyFrozen || s.without == "note of the departure" {
 		return nil
@@ -205,7 +205,7 @@ func (s *system) rebuilt() *Record {
 	return &rec
 }
 
-// needsOperator tells whether only somebody who looks can tell where the container runs. Nobody
+// needsOperator reports whether only an operator who looks can know where the container runs. Nobody
 // decides while the target takes it back.
 func (s *system) needsOperator() bool {
 	m, there := s.agents[src].m, s.agents[dst].m
@@ -216,9 +216,9 @@ func (s *system) needsOperator() bool {
 		m.cut && (s.loss != "" || s.copies[dst] != copyRuns)
 }
 
-// mayGo is the answer of the target to a source that is about to destroy its copy. It is lossy if
-// the target does not have, or cannot know whether it has, what came to it: then only an operator
-// can decide.
+// mayGo is the target's answer to a source that is about to destroy its copy. It is lossy if the target
+// lacks the data that it received, or cannot know whether it has the data: then only an operator can
+// decide.
 func (s *system) mayGo() (may, lossy bool) {
 	m := s.agents[src].m
 	switch {
@@ -237,8 +237,8 @@ func (s *system) mayGo() (may, lossy bool) {
 	return there.Decision == Ran && !there.Overruled, there.Decision == NeverRan && there.Overruled
 }
 
-// mayEnd tells whether the source may have the target end what it has, by its agent or an operator: if its
-// own copy was killed, only one who insists may.
+// mayEnd reports whether the source may ask the target to end its copy, by its agent or an operator: if the
+// source's own copy was killed, only an operator who insists may.
 func (s *system) mayEnd(force bool) bool {
 	if !s.killed || force {
 		return true
@@ -247,7 +247,7 @@ func (s *system) mayEnd(force bool) bool {
 	return s.blind
 }
 
-// thawed is what becomes of a frozen copy that is thawed.
+// thawed is the state of a frozen copy after a thaw.
 func (s *system) thawed() copyState {
 	switch {
 	case !s.killed:
@@ -258,7 +258,7 @@ func (s *system) thawed() copyState {
 	return copyEnded
 }
 
-// recoverBeside is what a second agent does that goes on from the journal of one that lives: it
+// recoverBeside simulates a second agent that resumes from the journal of an agent that still runs: it
 // undoes, to the end.
 func (s *system) recoverBeside(i int) {
 	m, actions, err := Resume(*s.agents[i].disk)
@@ -278,7 +278,8 @@ func (s *system) recoverBeside(i int) {
 	}
 }
 
-// resolve is an operator's decision at a node, who with force has looked. The other node is asked first.
+// resolve carries out an operator's decision at a node; with force, the operator has looked. The other node
+// is asked first.
 func (s *system) resolve(i int, at Side, force bool, limit int) int {
 	m := s.agents[i].m
 	if m.Resolvable(Resolve{RunsAt: at}) != nil {
@@ -305,7 +306,8 @@ func (s *system) resolve(i int, at Side, force bool, limit int) int {
 	return 0
 }
 
-// word is what the other node says when an operator decides at this one, and does.
+// word returns the other node's answer to an operator's decision at this node, and makes it act
+// accordingly.
 func (s *system) word(i int, at Side) (Message, Word) {
 	if !s.link || s.agents[1-i].m == nil {
 		return Message{}, WordNone
@@ -331,8 +333,8 @@ func (s *system) word(i int, at Side) (Message, Word) {
 	return heard, m.WordOf(heard)
 }
 
-// endedAnyhow checks what must hold at the end if the target's state was tampered with: it may keep
-// what it knows nothing of, but one copy runs, and the source knows where.
+// endedAnyhow checks what must hold at the end if the target's state was tampered with: the target may keep
+// leftovers that it does not know of, but one copy runs, and the source knows where.
 func (s *system) endedAnyhow() string {
 	rec, here := s.agents[src].m.rec, s.stayed()
 	switch {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// This file decides what may be said of a migration by a state that may not be the one that knew
-// it: its journals were lost, put back, or copied to another machine. A target that says never-ran
-// wrongly makes two copies, one that says running wrongly makes none.
+// This file decides what a node may say about a migration if its state may have been lost, put back, or
+// copied to another machine. A target that wrongly says never-ran causes two copies; one that wrongly says
+// running causes none.
 
-// Presence is what the engine of the target has of a container.
+// Presence is the target's engine's view of a container.
 type Presence string
 
 // The presences.
@@ -21,26 +21,26 @@ const (
 	RunsThere Presence = "running"
 )
 
-// Evidence is what a target has beside its journal of a migration, when it is asked for the outcome.
+// Evidence is what a target has beside its journal of a migration when the source asks for the outcome.
 type Evidence struct {
-	// Reserved is the incarnation that took the reservation, as the source has noted it; empty: it
+	// Reserved is the incarnation that took the reservation, as the source has noted it; empty: the source
 	// has noted none.
 	Reserved string
 	// Incarnation of this state.
 	Incarnation string
-	// Journaled: there is a journal of the migration, which says never-ran.
+	// Journaled: the journal has a record of the migration, which says never-ran.
 	Journaled bool
-	// Presence of a container of that identity in this node's engine, which it has since then, if
-	// that is known.
+	// Presence of a container of that identity in this node's engine. Since is when the engine got it,
+	// if that is known.
 	Presence Presence
 	Since    time.Time
 }
 
-// MayDeny tells whether the target may answer never-ran, and if not why, in words for an operator.
-// A journal that says so is believed by the state that wrote it unless the engine runs the
-// container. A migration without a journal never ran if this is the state that took the reservation
-// and its engine has nothing of the container. A source that has noted no incarnation (its journal
-// was made before there were any) is answered by what the engine has alone.
+// MayDeny reports whether the target may answer never-ran, and if not why, in words for an operator. A
+// journal that says never-ran is trusted by the state that wrote it, unless the engine runs the container.
+// A migration without a journal never ran if this is the state that took the reservation and its engine has
+// nothing of the container. A source that has noted no incarnation (its journal is older than incarnations)
+// gets an answer from the engine alone.
 func MayDeny(e Evidence) (why string, may bool) {
 	seen := string(e.Presence)
 	if e.Presence == RunsThere && !e.Since.IsZero() {
@@ -61,9 +61,9 @@ func MayDeny(e Evidence) (why string, may bool) {
 	return "", true
 }
 
-// DeniesRun tells whether the record of a target that has not ended says that the container cannot
-// run there: what resumes it was not begun. If the engine runs it nevertheless the record is an
-// older one that was put back, and nothing may be said or done by it.
+// DeniesRun reports whether the record of an unfinished target says that the container cannot run there:
+// the step that resumes it was not begun. If the engine runs it nevertheless, the record is an older one
+// that was put back, and must not be used for any answer or action.
 func (r Record) DeniesRun() bool {
 	if r.Spec.Side != Target || r.State == Done || r.Decision == Ran || r.Overruled {
 		return false
@@ -71,16 +71,16 @@ func (r Record) DeniesRun() bool {
 	return !r.resumes()
 }
 
-// resumes tells whether the step that resumes the container may have begun.
+// resumes reports whether the step that resumes the container may have begun.
 func (r Record) resumes() bool {
 	return slices.ContainsFunc(Steps(r.Spec.Mode), func(s Step) bool {
 		return s.Commit && slices.Contains(r.Begun, s.Name)
 	})
 }
 
-// NeverRuns tells whether the record of a target says that the container does not run there, and
-// never will: the source has been told that, or is told when it asks, and lets the container go on.
-// What is left of the arrival may still be being removed.
+// NeverRuns reports whether the record of a target says that the container does not run there, and never
+// will: the source has been told so, or is told when it asks, and lets the container go on. The rest of the
+// arrival may not be removed yet.
 func (r Record) NeverRuns() bool {
 	if r.Spec.Side != Target || r.Decision != NeverRan {
 		return false
@@ -89,9 +89,9 @@ func (r Record) NeverRuns() bool {
 	return !fencing
 }
 
-// doubted tells whether the source must not believe what ends its doubt: it was said by another
-// state than the one that took the reservation. As long as the final marker has not left, the
-// source decides alone.
+// doubted reports whether the source must not believe a message that ends its doubt, because its sender is
+// not the state that took the reservation. As long as the final marker has not left, the source decides
+// alone.
 func (m *Machine) doubted(msg Message) bool {
 	if m.rec.State != InDoubt && (m.rec.State != Forward || !m.rec.Final) {
 		return false
@@ -106,8 +106,8 @@ func (m *Machine) doubted(msg Message) bool {
 	}
 }
 
-// alarm notes that only an operator can tell, with what each side knows, and how to decide. The
-// source stays as it is, and goes on asking.
+// alarm notes that only an operator can decide, what each side knows, and how to decide. The source stays
+// as it is, and goes on asking.
 func (m *Machine) alarm(msg Message) {
 	spec := m.rec.Spec
 	said := bounded(msg.Error, maxText/2)

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// TestMayDeny is the rule by which a target may say that a container never ran there.
+// TestMayDeny: when a target may say that a container never ran there.
 func TestMayDeny(t *testing.T) {
 	const own, other = "aa-0123", "bb-4567"
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, test := range []struct {
 		name     string
 		evidence Evidence
-		why      string // a part of it; empty: it may
+		why      string // a part of it; empty: may deny
 	}{
 		{"as journaled", Evidence{own, own, true, Absent, since}, ""},
 		{"as journaled, what came is still there", Evidence{own, own, true, Standing, since}, ""},
@@ -42,7 +42,7 @@ func TestMayDeny(t *testing.T) {
 	}
 }
 
-// inDoubt is a source that is in doubt, and has noted which state took the reservation.
+// inDoubt returns a source that is in doubt, and has noted which state took the reservation.
 func inDoubt(t *testing.T, incarnation string) *Machine {
 	t.Helper()
 	m := mustNew(Source, Cold)
@@ -55,7 +55,7 @@ func inDoubt(t *testing.T, incarnation string) *Machine {
 	return m
 }
 
-// TestDoubtedWord: a source in doubt believes the state that took the reservation, and no other.
+// TestDoubtedWord: a source in doubt believes only the state that took the reservation.
 func TestDoubtedWord(t *testing.T) {
 	for _, test := range []struct {
 		name, noted string
@@ -93,8 +93,8 @@ func TestDoubtedWord(t *testing.T) {
 	}
 }
 
-// TestDoubtedAfterCommit: an operator who decides after the commit does not hear the word of
-// another state than the one that took the container, which may be on a machine that has it not.
+// TestDoubtedAfterCommit: a decision after the commit does not use the word of a state that did not take
+// the container, because that state may be on a machine without the container.
 func TestDoubtedAfterCommit(t *testing.T) {
 	for incarnation, want := range map[string]Word{"aa": WordElse, "bb": WordUnknown, "": WordUnknown} {
 		m := inDoubt(t, "aa")
@@ -108,7 +108,7 @@ func TestDoubtedAfterCommit(t *testing.T) {
 	}
 }
 
-// TestReservedIncarnation: it is durable before the final marker leaves.
+// TestReservedIncarnation: the incarnation is durable before the final marker leaves.
 func TestReservedIncarnation(t *testing.T) {
 	m := mustNew(Source, Cold)
 	var durable Record
@@ -139,7 +139,7 @@ func TestReservedIncarnation(t *testing.T) {
 	}
 }
 
-// TestDeniesRun tells the records of a target by which its engine cannot run the container.
+// TestDeniesRun lists the records of a target according to which its engine cannot run the container.
 func TestDeniesRun(t *testing.T) {
 	before, resumes := []StepName{StepReserve, StepArrive, StepReceive},
 		[]StepName{StepReserve, StepArrive, StepReceive, StepRestore}
@@ -163,7 +163,7 @@ func TestDeniesRun(t *testing.T) {
 	}
 }
 
-// TestNeverRuns tells the records of a target that has told the source, or may, that the container
+// TestNeverRuns lists the records of a target that has told the source, or may tell it, that the container
 // does not run there.
 func TestNeverRuns(t *testing.T) {
 	before, resumes := []StepName{StepReserve, StepArrive, StepReceive},

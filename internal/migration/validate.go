@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds for what comes from elsewhere.
+// Bounds for values from other nodes.
 const (
 	maxName     = 63
 	maxText     = 4096
@@ -26,8 +26,8 @@ const (
 	MaxTimeout = 30 * 24 * time.Hour
 )
 
-// CheckID refuses what is not the id of a migration: 16 lower-case hexadecimal digits. It becomes a
-// file name.
+// CheckID refuses a text that is not the id of a migration: 16 lower-case hexadecimal digits. The id
+// becomes a file name.
 func CheckID(id string) error {
 	if !isHex(id, idDigits) {
 		return fmt.Errorf("migration id %q: must be %d lower-case hexadecimal digits", bounded(id, maxName),
@@ -36,8 +36,8 @@ func CheckID(id string) error {
 	return nil
 }
 
-// CheckContainerID refuses what is not the id of a container: 64 lower-case hexadecimal digits. It
-// becomes a file name.
+// CheckContainerID refuses a text that is not the id of a container: 64 lower-case hexadecimal digits. The
+// id becomes a file name.
 func CheckContainerID(id string) error {
 	if !isHex(id, containerDigits) {
 		return fmt.Errorf("container id %q: must be %d lower-case hexadecimal digits", bounded(id, 2*maxName),
@@ -46,10 +46,10 @@ func CheckContainerID(id string) error {
 	return nil
 }
 
-// CheckName refuses what cannot be the name of a container: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}.
+// CheckName refuses a text that cannot be the name of a container: [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}.
 func CheckName(name string) error { return checkName("container name", name) }
 
-// CheckNode refuses what cannot be the name of a node; the rule is that of container names.
+// CheckNode refuses a text that cannot be the name of a node; the rule is that of container names.
 func CheckNode(name string) error { return checkName("node name", name) }
 
 // CheckRoute refuses a migration from a node to itself.
@@ -60,7 +60,7 @@ func CheckRoute(source, target string) error {
 	return nil
 }
 
-// CheckTimeout refuses a limit of time that no migration can have. Zero is none.
+// CheckTimeout refuses an invalid time limit. Zero is none.
 func CheckTimeout(d time.Duration) error {
 	if d != 0 && (d < MinTimeout || d > MaxTimeout) {
 		return fmt.Errorf("timeout %s: must be between %s and %s, or 0 for none", d, MinTimeout, MaxTimeout)
@@ -100,7 +100,7 @@ func isHex(s string, digits int) bool {
 	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// bounded cuts a text that may come from elsewhere, and makes it printable as UTF-8.
+// bounded truncates a text that may come from another node, and makes it printable as UTF-8.
 func bounded(text string, limit int) string {
 	if len(text) > limit {
 		text = text[:limit] + "…"

@@ -7,31 +7,30 @@ import (
 	"strings"
 )
 
-// VolumeWay says what becomes of a volume in a migration.
+// VolumeWay says how a migration treats a volume.
 type VolumeWay string
 
 // The ways.
 const (
-	// it comes with the container, and goes from the source; unless both nodes mount it
+	// the volume moves with the container, and leaves the source; unless both nodes mount it
 	VolumeMove VolumeWay = "move"
 	// both nodes mount it, which must be proven: nothing is copied or removed
 	VolumeShared VolumeWay = "shared"
-	VolumeSkip   VolumeWay = "skip" // the container has at the target what is there; here it stays
+	VolumeSkip   VolumeWay = "skip" // the container gets the target's volume; this one stays here
 )
 
-// VolumeWayNames lists what a user may choose.
+// VolumeWayNames lists a user's choices.
 func VolumeWayNames() []VolumeWay { return []VolumeWay{VolumeMove, VolumeShared, VolumeSkip} }
 
-// VolumeWays are what a user has chosen for the volumes of a container, in a form that can be
-// compared: WAY for those that are not named and VOLUME=WAY for one, in order, with zero bytes
-// between.
+// VolumeWays are a user's choices for the volumes of a container, in a form that can be compared: WAY for
+// volumes that are not named and VOLUME=WAY for one volume, in order, with zero bytes between.
 type VolumeWays string
 
-// maxVolumeWays bounds the length of what a user chooses.
+// maxVolumeWays bounds the length of a user's choices.
 const maxVolumeWays = 64 << 10
 
-// ParseVolumeWays reads what a user has chosen: each item is WAY or VOLUME=WAY, where VOLUME is a
-// name, or a path in the container.
+// ParseVolumeWays parses a user's choices: each item is WAY or VOLUME=WAY, where VOLUME is a name, or a
+// path in the container.
 func ParseVolumeWays(items []string) (VolumeWays, error) {
 	chosen := map[string]string{}
 	for _, item := range items {
@@ -74,7 +73,7 @@ func joinWays() string {
 	return strings.Join(names, ", ")
 }
 
-// JoinVolumeWays makes one of what a user has chosen, unchecked: Settings.Complete does that.
+// JoinVolumeWays joins a user's choices without checking them: Settings.Complete does that.
 func JoinVolumeWays(items []string) VolumeWays { return VolumeWays(strings.Join(items, "\x00")) }
 
 func (w VolumeWays) items() []string {
@@ -84,7 +83,7 @@ func (w VolumeWays) items() []string {
 	return strings.Split(string(w), "\x00")
 }
 
-// For is what was chosen for a volume that goes by several names, and whether it was named.
+// For returns the choice for a volume that has several names, and whether the volume was named.
 func (w VolumeWays) For(names ...string) (way VolumeWay, named bool) {
 	way = VolumeMove
 	for volume, chosen := range w.all() {
@@ -100,7 +99,7 @@ func (w VolumeWays) For(names ...string) (way VolumeWay, named bool) {
 	return way, false
 }
 
-// Named lists the volumes that a way was chosen for by name.
+// Named lists the volumes that are named in the choices.
 func (w VolumeWays) Named() []string {
 	named := maps.Clone(w.all())
 	delete(named, "")
@@ -121,13 +120,13 @@ func (w VolumeWays) all() map[string]VolumeWay {
 	return all
 }
 
-// VolumeMoved tells what becomes, or became, of one volume in a migration.
+// VolumeMoved describes how a migration treats, or treated, one volume.
 type VolumeMoved struct {
 	Volume string    `json:"volume"`        // its name, or its path in the container if it has none
 	Kind   string    `json:"kind"`          // named, bind or tmpfs
 	Source string    `json:"source"`        // of a bind: the directory on the nodes
 	Path   string    `json:"path"`          // in the container
-	Way    VolumeWay `json:"way"`           // what became of it, which may not be what was chosen…
+	Way    VolumeWay `json:"way"`           // how it was treated, which may differ from the user's choice…
 	Why    string    `json:"why,omitempty"` // …for this reason, or what else is to be known
 	Bytes  int64     `json:"bytes"`         // of content that moves, when the migration began
 	Files  int64     `json:"files"`         // of all types

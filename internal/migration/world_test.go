@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// This file simulates two agents, the link between them and the container: the world in which
-// model_test.go tries all orders of events. A transition is atomic: an event, and all actions that
-// follow from it. A crash can cut it short after any action.
+// This file simulates two agents, the link between them and the container: the world in which model_test.go
+// tries all orders of events. A transition is atomic: an event, and all its actions. A crash can end it
+// after any action.
 
-// copyState is what the container's copy on one node is.
+// copyState is the state of the container's copy on one node.
 type copyState uint8
 
 const (
 	copyNone     copyState = iota
 	copyPrepared           // target: an arrival waits for its state
 	copyAtGate             // target: a restore waits before the resume; in mode restart it runs on probation
-	// target: it was allowed to go, and may run at any instant, with or without an agent
+	// target: the copy was released, and may run at any instant, with or without an agent
 	copyReleased
 	copyFrozen // source
-	copyEnded  // source: it was killed, and stayed
+	copyEnded  // source: the copy was killed, and stayed
 	copyRuns
 )
 
 const (
 	markerNone uint8 = iota
-	markerKept       // it may leave, and has not
+	markerKept       // the marker may leave, and has not
 	markerSent
 	markerHere
 	markerLost
@@ -42,7 +42,7 @@ type agentState struct {
 	denied   bool
 	lost     bool // PeerLost is to be delivered
 	finished bool
-	unread   bool // its journal is not the one that was written last, and it says nothing of it
+	unread   bool // its journal is an older one, without this migration
 }
 
 // call is a message outside of the session.
@@ -50,7 +50,7 @@ type call struct {
 	kind MessageKind
 	ask  bool
 	with bool // abort
-	by   byte // incarnation of the target that says it
+	by   byte // incarnation of the target that sent it
 }
 
 type system struct {
@@ -61,9 +61,9 @@ type system struct {
 	calls   [2][]call
 	held    bool
 	warm    bool
-	tracked bool // the memory at the source; the kernel ends it when the agent is gone
-	slowed  bool // the container at the source, until somebody ends that
-	split   bool // pages of the container are at the source only
+	tracked bool // memory tracking at the source; the kernel ends it when the agent is gone
+	slowed  bool // the container at the source, until it is no longer throttled
+	split   bool // the source has remote pages of the container
 	room    bool // reserved at the target
 	link    bool
 	joined  bool // the session stands
@@ -73,12 +73,12 @@ type system struct {
 	mutant  mutation
 
 	state   byte     // the target's incarnation
-	loss    string   // what became of the target's state; empty: nothing
+	loss    string   // what happened to the target's state; empty: nothing
 	killed  bool     // an engine has killed the frozen copy, which ends when it is thawed
-	blind   bool     // and nobody has looked who let the target end what it has
-	away    bool     // the copy of the target is on a machine that answers no more: another one has its name
-	without string   // the protection that this world has not, see trust_test.go
-	only    []string // what can happen from outside; empty: everything
+	blind   bool     // and the source asked the target to end its copy without knowing that
+	away    bool     // the target's copy is on a machine that no longer answers: another machine has its name
+	without string   // the protection that this world lacks, see trust_test.go
+	only    []string // the possible events from outside; empty: all
 }
 
 const (
@@ -133,8 +133,8 @@ func (s *system) fail(format string, args ...any) {
 	}
 }
 
-// feed gives an event to a machine and executes what follows, but only the first limit actions if
-// the agent crashes then (limit >= 0). It returns how many actions there were.
+// feed gives an event to a machine and executes its actions, but only the first limit actions if the agent
+// crashes then (limit >= 0). It returns the number of actions.
 func (s *system) feed(i int, event Event, limit int) int {
 	if i == dst && s.forgot() {
 		return 0
@@ -152,7 +152,7 @@ func (s *system) execute(i int, actions []Action, limit int) int {
 		s.act(i, action)
 	}
 	if a := &s.agents[i]; a.m != nil {
-		a.m.rec.Notes = nil // they make no difference but many states
+		a.m.rec.Notes = nil // they make no difference except many states
 	}
 	if limit >= 0 {
 		s.crash(i)
@@ -203,7 +203,7 @@ func (s *system) start(i int, step StepName) {
 		s.fail("%s: told to do %s while doing %s", side(i), step, a.doing)
 	}
 	a.doing, a.cut, a.raised, a.granted, a.denied = step, false, false, false, false
-	if step == StepStart && s.copies[dst] != copyNone { // what was removed does not start
+	if step == StepStart && s.copies[dst] != copyNone { // a copy that was removed does not start
 		s.copies[dst] = copyAtGate
 	}
 }
@@ -218,11 +218,11 @@ func (s *system) send(to int, c call, session bool) {
 	}
 }
 
-// effect is what a step does to the world. Undos bear that there is nothing to undo.
+// effect applies a step's effect to the world. Undos tolerate that there is nothing to undo.
 func (s *system) effect(step StepName) {
 	if ofTarget := slices.Contains([]StepName{StepReserve, StepArrive, UndoArrive, UndoReserve, StepFinalise,
 		UndoRestore}, step); s.away && ofTarget {
-		return // it is another machine that does it
+		return // another machine does it
 	}
 	switch step {
 	case StepRounds:
@@ -279,7 +279,7 @@ func (s *system) effect(step StepName) {
 	}
 }
 
-// crash loses all that an agent has not journaled. Processes live on.
+// crash loses everything that an agent has not journaled. Processes live on.
 func (s *system) crash(i int) {
 	s.agents[i] = agentState{disk: s.agents[i].disk}
 	if i == src {
@@ -297,7 +297,7 @@ func (s *system) emit() {
 	}
 }
 
-// keepMarker keeps the final marker at the source, unless it has left, and tells whether it did.
+// keepMarker keeps the final marker at the source, unless it has left, and reports whether it did.
 func (s *system) keepMarker() bool {
 	kept := s.marker == markerKept
 	if kept {
@@ -366,17 +366,18 @@ func (s *system) invariant() string {
 	return ""
 }
 
-// stayed tells whether the container is at the source, and nothing is wrong with that.
+// stayed reports whether the container is at the source, and nothing is wrong with it.
 func (s *system) stayed() bool { return s.copies[src] == copyRuns || s.copies[src] == copyEnded }
 
-// runsThere tells whether processes of the container run at the target. What runs on probation runs, too.
+// runsThere reports whether processes of the container run at the target. A container on probation runs,
+// too.
 func (s *system) runsThere() bool {
 	onProbation := s.mode == Restart && (s.copies[dst] == copyAtGate || s.copies[dst] == copyReleased)
 	return s.copies[dst] == copyRuns || onProbation
 }
 
-// stuck checks what must hold when nothing more happens because the link is down: it runs, unless
-// the source is in doubt.
+// stuck checks what must hold when nothing more happens because the link is down: the container runs,
+// unless the source is in doubt.
 func (s *system) stuck() string {
 	if s.stayed() || s.runsThere() || s.agents[src].m.rec.State == InDoubt {
 		return ""
@@ -420,7 +421,7 @@ func (s *system) ended() string {
 	return ""
 }
 
-// key tells states apart.
+// key encodes a state so that different states have different keys.
 func (s *system) key(b []byte) []byte {
 	flags := func(bits ...bool) byte {
 		var out byte

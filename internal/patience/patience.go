@@ -1,8 +1,8 @@
-// Package patience bounds how long this program waits for another one, by what the other one does and not
-// by the clock alone. A limit that suits an idle server gives up a program that works at a twentieth of the
-// speed, on an emulated machine or under a processor limit. So a wait goes on as long as the other side
-// moves, and ends when the other side has done nothing for some time. A second, generous bound ends the
-// wait for a side that only turns in circles.
+// Package patience bounds how long this program waits for another one, by the other program's activity and
+// not by the clock alone. A limit that suits an idle server gives up on a program that runs at a twentieth
+// of the speed, on an emulated machine or under a processor limit. So a wait goes on as long as the other
+// side is active, and ends when it has been inactive for some time. A second, generous bound ends the wait
+// for a side that works in circles.
 package patience
 
 import (
@@ -14,21 +14,22 @@ import (
 
 // Limit is how long to wait.
 type Limit struct {
-	Still time.Duration // how long the other side may do nothing
+	Still time.Duration // how long the other side may be inactive
 	Most  time.Duration // how long it may take, whatever it does
 }
 
-// Question is the limit of a question that another program answers at once unless it is busy.
+// Question is the limit of a request that another program answers at once unless it is busy.
 var Question = Limit{Still: 10 * time.Second, Most: 2 * time.Minute}
 
-// Signs reports whether the other side has moved since the last call. One wait calls it, from one goroutine.
+// Signs reports whether the other side was active since the last call. One wait calls it, from one
+// goroutine.
 type Signs func() bool
 
-// LateError says that the other side did not answer. It is a context.DeadlineExceeded.
+// LateError means that the other side did not answer. It is a context.DeadlineExceeded.
 type LateError struct {
 	Who    string
 	Waited time.Duration
-	Still  bool // nothing of it moved meanwhile
+	Still  bool // it was inactive meanwhile
 }
 
 func (e *LateError) Error() string {
@@ -60,13 +61,13 @@ func (l Limit) For(ctx context.Context, who string, signs Signs) (limited contex
 	})
 }
 
-// looks is how often the other side is looked at in the time for which it may do nothing.
+// looks is how often the other side is examined in the time for which it may be inactive.
 const looks = 10
 
 // shortest is the shortest time between two looks. A limit of no time at all ends with the first one.
 const shortest = time.Millisecond
 
-// wait is a context whose error says who is late.
+// wait is a context whose error names the late side.
 type wait struct {
 	context.Context
 	limit Limit
@@ -74,7 +75,7 @@ type wait struct {
 	began time.Time
 }
 
-// Err is that of the context. It is the *LateError when the time is over.
+// Err returns the context's error. It is the *LateError when the time is over.
 func (w *wait) Err() error {
 	err := w.Context.Err()
 	//nolint:errorlint // only its own counts
@@ -105,8 +106,8 @@ func (w *wait) watch(signs Signs, ticks <-chan time.Time, over <-chan struct{}, 
 	}
 }
 
-// Explain returns the *LateError by which a context of this package ended, in place of an error of what was
-// done with it.
+// Explain returns the *LateError with which a context of this package ended, in place of the error of an
+// operation that used the context.
 func Explain(ctx context.Context, err error) error {
 	if late, is := context.Cause(ctx).(*LateError); err != nil && //nolint:errorlint // it is the cause itself
 		is {
@@ -115,7 +116,7 @@ func Explain(ctx context.Context, err error) error {
 	return err
 }
 
-// Count looks at a number that grows as long as the other side moves: of bytes that have come, for example.
+// Count watches a number that grows as long as the other side is active, for example of received bytes.
 func Count(count func() int64) Signs {
 	last := count()
 	return func() bool {

@@ -100,8 +100,8 @@ func slow(t *testing.T) (join func(pid int)) {
 	return func(pid int) { write("cgroup.procs", fmt.Sprint(pid)) }
 }
 
-// TestSlowIsNotGivenUp: a program that works, as slow as it may be, is waited for longer than one that does
-// nothing.
+// TestSlowIsNotGivenUp: the wait for an active program, however slow, is longer than the wait for an
+// inactive one.
 func TestSlowIsNotGivenUp(t *testing.T) {
 	cmd := spinner(t, "slow-engine", 200*time.Millisecond) // 4 s at a twentieth of a processor
 	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine",
@@ -115,7 +115,7 @@ func TestSlowIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// TestStoppedIsGivenUp: a program that does nothing is given up, and the error says so.
+// TestStoppedIsGivenUp: the wait for an inactive program ends, and the error says so.
 func TestStoppedIsGivenUp(t *testing.T) {
 	cmd := spinner(t, "still-engine", time.Hour)
 	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
@@ -133,7 +133,7 @@ func TestStoppedIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestCirclesAreGivenUp: a program that works for ever is not waited for for ever.
+// TestCirclesAreGivenUp: the wait for a program that works for ever ends.
 func TestCirclesAreGivenUp(t *testing.T) {
 	spinner(t, "busy-engine", time.Hour)
 	ctx, cancel := Limit{Still: time.Second, Most: 3 * time.Second}.For(t.Context(), "the engine",
@@ -147,8 +147,7 @@ func TestCirclesAreGivenUp(t *testing.T) {
 	}
 }
 
-// TestBytesMove: as long as bytes come the other side is not given up, and contexts that are derived end as
-// theirs does.
+// TestBytesMove: as long as bytes arrive, the wait goes on, and derived contexts end with the same error.
 func TestBytesMove(t *testing.T) {
 	var bytes, looked atomic.Int64
 	ctx, cancel := Limit{Still: 100 * time.Millisecond, Most: time.Hour}.For(t.Context(), "node b",
@@ -172,7 +171,7 @@ func TestBytesMove(t *testing.T) {
 	}
 }
 
-// TestNoPatience: a wait of no time at all is over at once, and is no error of its own.
+// TestNoPatience: a wait of no time at all is over at once, and has no error of its own.
 func TestNoPatience(t *testing.T) {
 	for _, limit := range []Limit{{}, {Still: -time.Second, Most: time.Hour}, {Still: 1, Most: 1}} {
 		ctx, cancel := limit.For(t.Context(), "the engine", func() bool { return true })
@@ -184,7 +183,7 @@ func TestNoPatience(t *testing.T) {
 	}
 }
 
-// TestCancelled: a wait that is over is nobody's delay.
+// TestCancelled: a wait that was cancelled is not blamed on the other side.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := Question.For(t.Context(), "the engine", func() bool { return true })
 	cancel()
@@ -210,7 +209,7 @@ func TestOwnWorkIsNoSign(t *testing.T) {
 			break
 		}
 		moved := Programs("own-")
-		moved() // finds out what there is
+		moved() // the first call finds the processes
 		burn(100 * time.Millisecond)
 		if moved() {
 			t.Error("a program waits for itself")
@@ -218,7 +217,7 @@ func TestOwnWorkIsNoSign(t *testing.T) {
 	}
 }
 
-// TestStat: names of processes may have anything in them.
+// TestStat: names of processes may contain anything.
 func TestStat(t *testing.T) {
 	line, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -238,8 +237,8 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// TestOnlyThatProgramIsASign: shims of containers have names that begin as the daemon's does, and work
-// while the daemon hangs.
+// TestOnlyThatProgramIsASign: shims of containers have names that begin with the daemon's, and work while
+// the daemon hangs.
 func TestOnlyThatProgramIsASign(t *testing.T) {
 	spinner(t, "some-daemon-x", time.Hour)
 	ctx, cancel := Limit{Still: time.Second, Most: 10 * time.Minute}.For(t.Context(), "the engine",
@@ -250,7 +249,7 @@ func TestOnlyThatProgramIsASign(t *testing.T) {
 		t.Errorf("the wait has ended with %v", err)
 	}
 	signs := Program("some-daemon-x")
-	for range 2 { // the first look is a sign always
+	for range 2 { // the first look is always a sign
 		if !signs() {
 			t.Error("the program works, and that is no sign")
 		}

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// leastShare is how much of one processor a program that works uses at least, in hundredths. A daemon that
-// waits for something uses less; a daemon that works with a twentieth of a processor uses more.
+// leastShare is the processor share above which a program counts as active, in hundredths. A daemon that
+// waits uses less; a daemon that works with a twentieth of a processor uses more.
 const leastShare = 1
 
-// Programs looks for processes whose names begin with one of these, this process aside: that works all the
-// time. They move as long as they use a hundredth of a processor together, or one of their threads waits
-// for a processor. Whom they work for cannot be seen: while they are busy for somebody else, only the hard
-// bound ends the wait. The first look finds them, and is a sign: most waits are over before, and cost no
-// look at all processes.
+// Programs watches processes whose names begin with one of these, except this process, which works all the
+// time. They are active as long as they use a hundredth of a processor together, or one of their threads
+// waits for a processor. It cannot be seen for whom they work: while they are busy for somebody else, only
+// the hard bound ends the wait. The first look finds the processes, and counts as a sign: most waits are
+// over before it, and do not pay for a look at all processes.
 func Programs(names ...string) Signs {
 	p := &programs{wants: func(name string) bool {
 		return slices.ContainsFunc(names, func(wanted string) bool { return strings.HasPrefix(name, wanted) })
@@ -27,7 +27,7 @@ func Programs(names ...string) Signs {
 	return p.moved
 }
 
-// Program is Programs for those of exactly this name: not for "containerd-shim" where containerd is asked.
+// Program is Programs for exactly this name: it excludes "containerd-shim" if containerd is asked.
 func Program(name string) Signs {
 	p := &programs{wants: func(found string) bool { return found == name }}
 	return p.moved
@@ -35,10 +35,10 @@ func Program(name string) Signs {
 
 type programs struct {
 	wants func(name string) bool
-	known map[string]int64 // processor time of each process, by its number and start
-	at    time.Time        // of the last sign; zero: nobody has looked yet
+	known map[string]int64 // processor time of each process, by its PID and start
+	at    time.Time        // of the last sign; zero: no look yet
 	used  time.Duration    // since at
-	ready bool             // a thread wanted a processor when it was looked at
+	ready bool             // a thread wanted a processor at the last look
 }
 
 func (p *programs) moved() bool {
@@ -51,9 +51,9 @@ func (p *programs) moved() bool {
 	return true
 }
 
-// gained is the processor time that the processes have used since the last call.
+// gained returns the processor time that the processes have used since the last call.
 func (p *programs) gained() time.Duration {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	own := fmt.Sprintf("/proc/%d/stat", os.Getpid())
 	ticks, known := int64(0), make(map[string]int64, len(p.known))
 	p.ready = false
@@ -76,10 +76,10 @@ func (p *programs) gained() time.Duration {
 	return time.Duration(ticks) * time.Second / perSecond
 }
 
-// wantsProcessor tells whether a thread of a process runs, or would run if it were let: the machine may be
-// busy, or the process may have used up what its cgroup allows.
+// wantsProcessor reports whether a thread of a process runs or is runnable: the machine may be busy, or the
+// process may have used up its cgroup's quota.
 func wantsProcessor(process string) bool {
-	stats, _ := filepath.Glob(process + "/task/*/stat") // the pattern is right
+	stats, _ := filepath.Glob(process + "/task/*/stat") // the pattern is valid
 	for _, path := range stats {
 		line, err := os.ReadFile(path)
 		if _, rest := splitStat(line); err == nil && rest != nil && string(rest[0]) == "R" {
@@ -89,7 +89,7 @@ func wantsProcessor(process string) bool {
 	return false
 }
 
-// splitStat takes a line of /proc/PID/stat apart: the name, and the fields from the state on.
+// splitStat splits a line of /proc/PID/stat: the name, and the fields from the state on.
 func splitStat(line []byte) (name string, rest [][]byte) {
 	begin, end := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
 	if begin < 0 || end < begin {

@@ -6,38 +6,38 @@ import (
 	"time"
 )
 
-// Situation is what there is.
+// Situation is the current state of nodes and copies.
 type Situation struct {
 	Now         time.Time
 	Node        string // where the container runs
 	Live        string // the node whose copy is live; empty: none
-	MemoryBytes int64  // that a copy takes
+	MemoryBytes int64  // of a copy
 	Busy        bool   // migrations of this node are under way
-	Nodes       []Node // the others
+	Nodes       []Node // the other nodes
 }
 
-// Node is another node, and the way to it.
+// Node is another node, and the path to it.
 type Node struct {
 	Name      string
 	Reachable bool
 	RTT       time.Duration
 	Bandwidth float64 // bits per second; 0: not known
-	Need      Cost    // until the copy there is up to date, if that begins now
+	Need      Cost    // until the copy there is up to date, if the work begins now
 }
 
-// Cost is what something is predicted to take.
+// Cost is the predicted cost of an operation.
 type Cost struct {
 	Seconds, High float64 // expected, and at worst
 	Bytes         float64
 }
 
-// Decision says what to do now.
+// Decision says what the agent should do now.
 type Decision struct {
 	Live    string   // the node whose copy is live from now on: all others are idle; empty: none
-	Round   bool     // bring it up to date now. A copy that is not live yet does so by becoming it
-	Rate    float64  // bits per second that it may take; 0: no limit
-	Drop    []string // the nodes whose copies go
-	Over    string   // why it has come to its end; empty: it has not
+	Round   bool     // bring it up to date now. A copy that becomes live does so anyway
+	Rate    float64  // limit in bits per second; 0: no limit
+	Drop    []string // the nodes whose copies are removed
+	Over    string   // why the policy has ended; empty: it has not
 	Targets []Target // where copies are wanted, the next one first
 }
 
@@ -45,18 +45,18 @@ type Decision struct {
 type Target struct {
 	Node     string
 	Deadline time.Time // zero: none
-	// when it is begun, or brought up to date, if the container is still here then; zero: it is
-	// there
+	// when the copy is begun, or brought up to date, if the container is still here then; zero: the copy is
+	// already there
 	Begin   time.Time
 	From    string // the node at which the container will be then; empty: here
 	Outlook Outlook
 	Late    time.Duration // for Late
 	Need    Cost
 
-	by time.Time // when it has to be whole
+	by time.Time // when the copy has to be complete
 }
 
-// Outlook says whether a deadline is met.
+// Outlook says whether a copy meets its deadline.
 type Outlook string
 
 // The outlooks.
@@ -66,21 +66,21 @@ const (
 	MayBeLate   Outlook = "may be late"
 	Late        Outlook = "late"
 	Unreachable Outlook = "cannot be reached"
-	There       Outlook = "there" // it is, and is brought up to date in time
+	There       Outlook = "there" // the copy is there, and is brought up to date in time
 )
 
 const (
-	slack = 3.0 // times what a copy is predicted to take at worst is when it is begun
-	tight = 1.5 // times that have to be between two stops, or the copy at the second is not left to the first
-	// lead is when a copy is brought up to date for the last time before a deadline, beside what that takes.
+	slack = 3.0 // a copy is begun this many times its worst predicted duration ahead
+	tight = 1.5 // two stops closer than this many times: the first node does not make the second copy
+	// lead is how long before a deadline the last round ends.
 	lead = time.Second
-	// Rounds take a tenth of the time, and are so far apart at least: right before a deadline,
-	// after it, and at neighbours.
+	// Rounds take a tenth of the time, and have these minimum distances: right before a deadline, after it,
+	// and at neighbours.
 	rest         = 9
 	pauseBefore  = time.Second
 	pauseAfter   = 2 * time.Second
 	pauseNearest = 10 * time.Second
-	// What failed is tried again, ever less often.
+	// Failed attempts are repeated, ever less often.
 	firstRetry, lastRetry = time.Second, time.Minute
 	leastRate             = 1e6 // bits per second
 )
@@ -109,7 +109,7 @@ func (s Situation) node(name string) Node {
 	return Node{Name: name}
 }
 
-// mayTry tells whether it is time to try again what has failed.
+// mayTry reports whether it is time to retry a failed attempt.
 func (p Policy) mayTry(node string, now time.Time) bool {
 	c := p.At(node)
 	if c == nil || c.Failures == 0 {
@@ -119,10 +119,10 @@ func (p Policy) mayTry(node string, now time.Time) bool {
 	return !now.Before(c.Tried.Add(wait))
 }
 
-// ended is when the last round at a node had ended.
+// ended returns when the last round at a node ended.
 func (c *Copy) ended() time.Time { return c.Fresh.Add(seconds(c.Seconds)) }
 
-// rested tells whether it is long enough ago.
+// rested reports whether the last round ended long enough ago.
 func (c *Copy) rested(now time.Time, pause time.Duration, times float64) bool {
 	return !now.Before(c.ended().Add(max(pause, seconds(times*c.Seconds))))
 }
@@ -134,7 +134,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(s, math.MaxInt64/4e9) * float64(time.Second))
 }
 
-// limited is a rate within what the user allows.
+// limited returns a rate within the user's limit.
 func (p Policy) limited(rate float64) float64 {
 	if p.BandwidthLimit > 0 && (rate == 0 || rate > p.BandwidthLimit) {
 		return p.BandwidthLimit
@@ -142,7 +142,7 @@ func (p Policy) limited(rate float64) float64 {
 	return rate
 }
 
-// unwanted are the copies at nodes at which none is wanted.
+// unwanted returns the copies at nodes where no copy is wanted.
 func (p Policy) unwanted(wanted func(node string) bool) []Copy {
 	return slices.DeleteFunc(slices.Clone(p.Copies), func(c Copy) bool { return wanted(c.Node) })
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// nearerWith is as what part of its round trip that of a node counts that has a copy.
+// nearerWith is the factor on the round trip of a node that has a copy.
 const nearerWith = 0.75
 
 func (p Policy) decideNearest(s Situation) Decision {
@@ -31,7 +31,7 @@ func (p Policy) decideNearest(s Situation) Decision {
 	return d
 }
 
-// byDistance are the nodes that can be reached, the nearest first.
+// byDistance returns the nodes that can be reached, the nearest first.
 func (p Policy) byDistance(s Situation) []Node {
 	order := slices.DeleteFunc(slices.Clone(s.Nodes),
 		func(n Node) bool { return !n.Reachable || n.RTT <= 0 || n.Name == s.Node })
@@ -47,7 +47,7 @@ func (p Policy) byDistance(s Situation) []Node {
 	return order
 }
 
-// fit is how many copies there is room for in the budget.
+// fit returns how many copies the budget allows.
 func (p Policy) fit(memory int64) int {
 	if p.BudgetBytes == 0 || memory <= 0 {
 		return MaxNearest
@@ -55,8 +55,8 @@ func (p Policy) fit(memory int64) int {
 	return int(min(p.BudgetBytes/memory, MaxNearest))
 }
 
-// over are the copies that go: without a budget all that are not wanted, otherwise as many as are
-// too much, the least useful first.
+// over returns the copies to remove: without a budget all unwanted copies, otherwise as many as exceed it,
+// the least useful first.
 func (p Policy) over(s Situation, order, wanted []Node) (drop []string) {
 	rank := func(c Copy) int {
 		return slices.IndexFunc(order, func(n Node) bool { return n.Name == c.Node })
@@ -64,7 +64,7 @@ func (p Policy) over(s Situation, order, wanted []Node) (drop []string) {
 	spare := p.unwanted(func(node string) bool {
 		return slices.ContainsFunc(wanted, func(n Node) bool { return n.Name == node })
 	})
-	// the most useful first; what cannot be reached is last
+	// the most useful first; unreachable nodes last
 	slices.SortStableFunc(spare, func(a, b Copy) int {
 		x, y := rank(a), rank(b)
 		if (x < 0) != (y < 0) {
@@ -88,7 +88,7 @@ func (p Policy) over(s Situation, order, wanted []Node) (drop []string) {
 	return drop
 }
 
-// next is the node whose copy is to be made, or brought up to date, now; empty: none.
+// next returns the node whose copy should be made, or brought up to date, now; empty: none.
 func (p Policy) next(s Situation, wanted []Node) string {
 	var oldest *Copy
 	for _, n := range wanted {
@@ -106,7 +106,7 @@ func (p Policy) next(s Situation, wanted []Node) string {
 	if oldest == nil {
 		return ""
 	}
-	for i := range p.Copies { // none is touched right after another one
+	for i := range p.Copies { // no copy is updated right after another one
 		if c := &p.Copies[i]; c.whole() && !c.rested(s.Now, pauseNearest, rest) {
 			return ""
 		}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// upcoming are the stops that are still to come. One whose deadline is past still is, until that of
-// the next one is past too.
+// upcoming returns the stops that are still to come. A stop whose deadline is past still counts, until the
+// next stop's deadline is past, too.
 func (p Policy) upcoming(s Situation) []Stop {
 	stops := p.Path
 	for len(stops) > 1 && !s.Now.Before(stops[1].Deadline) {
@@ -32,7 +32,7 @@ func (p Policy) decidePath(s Situation, stops []Stop) Decision {
 			d.Live, d.Rate = t.Node, p.spread(s, t)
 			return d
 		case i > 0:
-			continue // it is there, and is brought up to date from nearer
+			continue // the copy is there, and a nearer node brings it up to date
 		}
 		d.Live = t.Node
 		if made := p.makeBetween(s, d.Targets); made != nil {
@@ -45,7 +45,8 @@ func (p Policy) decidePath(s Situation, stops []Stop) Decision {
 	return d
 }
 
-// targets says of each stop when its copy is begun, from where that will be, and whether it will be in time.
+// targets returns for each stop when its copy begins, at which node that will be, and whether it will be in
+// time.
 func (p Policy) targets(s Situation, stops []Stop) []Target {
 	targets := make([]Target, len(stops))
 	latest := stops[len(stops)-1].Deadline
@@ -58,8 +59,8 @@ func (p Policy) targets(s Situation, stops []Stop) []Target {
 		}
 		wanted := seconds(slack*t.Need.High) + lead
 		if leg := legTo(stops, i); i > 0 && seconds(tight*t.Need.High)+lead <= leg {
-			wanted = min(wanted, leg) // there is time for it at the stop before
-		} else if i > 0 { // and for the next stop's to be live again
+			wanted = min(wanted, leg) // the previous stop has time for it
+		} else if i > 0 { // and for the next stop's copy to be live again
 			latest = minTime(latest, stops[0].Deadline.Add(-lead-seconds(3*s.node(stops[0].Node).Need.High)))
 		}
 		t.by = latest
@@ -69,7 +70,7 @@ func (p Policy) targets(s Situation, stops []Stop) []Target {
 			t.From = stops[i-1].Node
 		}
 	}
-	done := s.Now // when what is made from here is expected to be there
+	done := s.Now // when the copies made from here are expected to be complete
 	for i := range targets {
 		t := &targets[i]
 		switch {
@@ -87,7 +88,7 @@ func (p Policy) targets(s Situation, stops []Stop) []Target {
 	return targets
 }
 
-// legTo is the time between the deadlines of a stop and the one before.
+// legTo returns the time between the deadlines of a stop and the previous one.
 func legTo(stops []Stop, i int) time.Duration {
 	if i == 0 {
 		return 0
@@ -95,7 +96,7 @@ func legTo(stops []Stop, i int) time.Duration {
 	return stops[i].Deadline.Sub(stops[i-1].Deadline)
 }
 
-// judge compares a deadline with what is predicted for work that begins then.
+// judge compares a deadline with the prediction for work that begins then.
 func (t *Target) judge(begin time.Time) {
 	switch late := begin.Add(seconds(t.Need.Seconds)).Sub(t.Deadline); {
 	case late > 0:
@@ -107,11 +108,12 @@ func (t *Target) judge(begin time.Time) {
 	}
 }
 
-// due tells whether it is time for its copy. What was begun goes on, although there is less to be done then.
+// due reports whether it is time for the target's copy. A copy that has begun goes on, even if less remains
+// to be done.
 func (t Target) due(s Situation) bool { return s.Live == t.Node || !s.Now.Before(t.Begin) }
 
-// makeBetween is a later stop whose copy has to be made from here, if that does not keep the next
-// one's from being up to date at its deadline: for that, it has to be live again in time.
+// makeBetween returns a later stop whose copy has to be made from here, if the next stop's copy is still up
+// to date at its deadline: that copy has to be live again in time.
 func (p Policy) makeBetween(s Situation, targets []Target) *Target {
 	next := targets[0]
 	for i, t := range targets[1:] {
@@ -126,12 +128,12 @@ func (p Policy) makeBetween(s Situation, targets []Target) *Target {
 	return nil
 }
 
-// lastRound is when the copy at the next stop is brought up to date before its deadline.
+// lastRound returns when the copy at the next stop is brought up to date before its deadline.
 func (p Policy) lastRound(s Situation, t Target) time.Time {
 	return t.Deadline.Add(-lead - seconds(s.node(t.Node).Need.High))
 }
 
-// roundDue tells whether the copy at the next stop is to be brought up to date now.
+// roundDue reports whether the copy at the next stop should be brought up to date now.
 func (p Policy) roundDue(s Situation, t Target, c *Copy) bool {
 	if !s.Now.Before(t.Deadline) {
 		return c.rested(s.Now, pauseAfter, rest)
@@ -139,8 +141,8 @@ func (p Policy) roundDue(s Situation, t Target, c *Copy) bool {
 	return !s.Now.Before(p.lastRound(s, t)) && c.rested(s.Now, pauseBefore, 0)
 }
 
-// spread is the rate at which a copy is whole half way to when it has to be. There is no limit if
-// that is more than the link has, or if more was sent already than was predicted.
+// spread returns the rate that completes a copy half way to its deadline. There is no limit if that exceeds
+// the link's bandwidth, or if more was already sent than predicted.
 func (p Policy) spread(s Situation, t Target) float64 {
 	left := t.by.Sub(s.Now) - lead
 	rate := 0.0

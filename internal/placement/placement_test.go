@@ -12,7 +12,7 @@ var epoch = time.Unix(1_800_000_000, 0)
 
 func at(s float64) time.Time { return epoch.Add(seconds(s)) }
 
-// path is a policy of stops at so many seconds.
+// path returns a policy with stops at these times in seconds.
 func path(stops ...any) Policy {
 	p := Policy{Container: "c", Until: at(3600)}
 	for i := 0; i < len(stops); i += 2 {
@@ -21,8 +21,8 @@ func path(stops ...any) Policy {
 	return p
 }
 
-// around is a situation in which every other node can be reached, and a copy takes so many seconds,
-// 100 bytes each.
+// around returns a situation in which every other node can be reached, and a copy takes need seconds and
+// 100 bytes.
 func around(now, need float64, names string) Situation {
 	s := Situation{Now: at(now), Node: "a", MemoryBytes: 1000}
 	for i, name := range strings.Fields(names) {
@@ -97,8 +97,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestPathRate: the copy is to be whole half way to its deadline, and what that is more than the
-// link has is no limit.
+// TestPathRate: the copy should be complete half way to its deadline, and a rate above the link's bandwidth
+// means no limit.
 func TestPathRate(t *testing.T) {
 	p := path("b", 101.0)
 	in := around(0, 50, "b")
@@ -114,7 +114,7 @@ func TestPathRate(t *testing.T) {
 	if d := p.Decide(in); d.Rate != 0 {
 		t.Errorf("short of time: %+v", d)
 	}
-	in = around(10, 0, "b").live("b") // all was sent that was predicted, and more is to come
+	in = around(10, 0, "b").live("b") // everything predicted was sent, and more is to come
 	if d := p.Decide(in); d.Live != "b" || d.Rate != 0 {
 		t.Errorf("predicted too little: %+v", d)
 	}
@@ -216,7 +216,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestRetries: what fails is tried ever less often, and others do not wait for it.
+// TestRetries: failed attempts are repeated ever less often, and others do not wait for them.
 func TestRetries(t *testing.T) {
 	p := Policy{Container: "c", Nearest: 1, Until: at(3600)}
 	c := p.Make("b")
@@ -277,7 +277,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// FuzzPolicy: what another node sends is refused, or can be decided about.
+// FuzzPolicy: a policy from another node is refused, or Decide can handle it.
 func FuzzPolicy(f *testing.F) {
 	for _, p := range []Policy{path("b", 100.0, "c", 200.0).with("b", 3),
 		{Container: "c", Nearest: 2, BudgetBytes: 5, Until: at(9)}} {

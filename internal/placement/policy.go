@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// Policy is what a user wants, and what came of it so far. It is one container's, and goes where that goes.
+// Policy holds a user's wishes and their results so far. It belongs to one container and travels with it.
 type Policy struct {
 	Container      string    `json:"container"`        // its id
-	Engine         string    `json:"engine,omitempty"` // whose it is at its node; empty: the node's own
+	Engine         string    `json:"engine,omitempty"` // of the container at its node; empty: the node's own
 	Path           []Stop    `json:"path,omitempty"`
 	Nearest        int       `json:"nearest,omitempty"`
-	BudgetBytes    int64     `json:"budget_bytes,omitempty"` // of memory that all copies take; 0: no limit
+	BudgetBytes    int64     `json:"budget_bytes,omitempty"` // of memory for all copies; 0: no limit
 	BandwidthLimit float64   `json:"bandwidth_limit_bits_per_second,omitempty"`
-	Until          time.Time `json:"until"` // there are no copies from then on
+	Until          time.Time `json:"until"` // no copies from then on
 	Copies         []Copy    `json:"copies,omitempty"`
 }
 
-// Stop is a node to which the container will go, and by when it may be there.
+// Stop is a node to which the container will move, and when it may arrive.
 type Stop struct {
 	Node     string    `json:"node"`
 	Deadline time.Time `json:"deadline"`
 }
 
-// Copy is what there is, or was tried to be made, at a node.
+// Copy is a copy, or an attempt to make one, at a node.
 type Copy struct {
 	Node  string `json:"node"`
-	Bytes int64  `json:"memory_bytes"` // that it takes there
-	// Fresh is as of when it is; zero: there is none that is whole.
+	Bytes int64  `json:"memory_bytes"` // size there
+	// Fresh is the time of the copy's contents; zero: there is no complete copy.
 	Fresh     time.Time `json:"fresh,omitzero"`
-	Seconds   float64   `json:"seconds"`    // that its last round took
-	SentBytes int64     `json:"sent_bytes"` // for it, in all
+	Seconds   float64   `json:"seconds"`    // duration of its last round
+	SentBytes int64     `json:"sent_bytes"` // for the copy, in total
 	Tried     time.Time `json:"tried,omitzero"`
-	Failures  int       `json:"failures,omitempty"` // since it went well
-	// times that its node did not keep the idle copy, since it last did
+	Failures  int       `json:"failures,omitempty"` // since the last success
+	// how often its node did not keep the idle copy, since it last did
 	Unkept int    `json:"unkept,omitempty"`
 	Error  string `json:"error,omitempty"`
 }
@@ -48,13 +48,13 @@ const (
 	MaxBytes   = 1 << 50 // of a copy
 	maxCopies  = MaxStops + MaxNearest
 	maxName    = 64
-	// maxAway is how far from now any time may be. Of what there is already none is in the future,
-	// but clocks are set.
+	// maxAway is how far from now any time may be. No time of an existing copy is in the future, but clocks
+	// are set.
 	maxAway   = 366 * 24 * time.Hour
 	maxFuture = time.Hour
 )
 
-// Check refuses what makes no sense, from a user or from another node.
+// Check refuses an invalid policy of a user or another node.
 func (p Policy) Check(now time.Time) error {
 	switch {
 	case len(p.Path) == 0 && p.Nearest == 0:
@@ -109,7 +109,7 @@ func checkName(node string) error {
 	return nil
 }
 
-// within tells whether a time is not further from now, before or after it.
+// within reports whether a time is not further than most from now, before or after it.
 func within(t, now time.Time, most time.Duration) bool { return t.Sub(now).Abs() <= most }
 
 func (c Copy) check(now time.Time) error {
@@ -122,12 +122,12 @@ func (c Copy) check(now time.Time) error {
 	return checkName(c.Node)
 }
 
-// happened tells whether a time of a copy may be, or is not known.
+// happened reports whether a time of a copy is plausible or unknown.
 func (c Copy) happened(t, now time.Time) bool {
 	return t.IsZero() || within(t, now, maxAway) && t.Sub(now) <= maxFuture
 }
 
-// Sort brings the path into the order of time, and refuses a deadline that is past.
+// Sort sorts the path by time, and refuses a deadline that is past.
 func (p *Policy) Sort(now time.Time) error {
 	slices.SortStableFunc(p.Path, func(a, b Stop) int { return a.Deadline.Compare(b.Deadline) })
 	for _, stop := range p.Path {
@@ -139,8 +139,8 @@ func (p *Policy) Sort(now time.Time) error {
 	return nil
 }
 
-// Arrive tells that the container has come to a node: what was left of the path before is over, and
-// there is no copy any more.
+// Arrive notes that the container has arrived at a node: the path before it is done, and that node has no
+// copy any more.
 func (p *Policy) Arrive(node string) {
 	p.Forget(node)
 	for i, stop := range p.Path {
@@ -151,7 +151,7 @@ func (p *Policy) Arrive(node string) {
 	}
 }
 
-// Shift moves all times, for a clock that goes otherwise.
+// Shift moves all times, for a different clock.
 func (p *Policy) Shift(by time.Duration) {
 	p.Until = p.Until.Add(by)
 	for i := range p.Path {
@@ -166,7 +166,7 @@ func (p *Policy) Shift(by time.Duration) {
 	}
 }
 
-// At is the copy at a node; nil: none was tried.
+// At returns the copy at a node; nil: none was tried.
 func (p Policy) At(node string) *Copy {
 	for i := range p.Copies {
 		if p.Copies[i].Node == node {
@@ -176,7 +176,7 @@ func (p Policy) At(node string) *Copy {
 	return nil
 }
 
-// Make is At, and begins to know one if there is none.
+// Make returns the copy at a node, and adds one if there is none.
 func (p *Policy) Make(node string) *Copy {
 	if have := p.At(node); have != nil {
 		return have
@@ -185,7 +185,7 @@ func (p *Policy) Make(node string) *Copy {
 	return &p.Copies[len(p.Copies)-1]
 }
 
-// With is the policy with another copy; one without a node is none.
+// With returns the policy with another copy; a copy without a node is ignored.
 func (p Policy) With(c Copy) Policy {
 	p = p.Clone()
 	if c.Node != "" {
@@ -194,7 +194,7 @@ func (p Policy) With(c Copy) Policy {
 	return p
 }
 
-// Kept notes what the node of an idle copy tells of the copy.
+// Kept notes what the node of an idle copy reports about the copy.
 func (c *Copy) Kept(bytes int64, whole bool) {
 	c.Bytes = bytes
 	if whole {
@@ -204,18 +204,18 @@ func (c *Copy) Kept(bytes int64, whole bool) {
 	}
 }
 
-// Forget forgets the copy at a node.
+// Forget removes the copy at a node from the policy.
 func (p *Policy) Forget(node string) {
 	p.Copies = slices.DeleteFunc(p.Copies, func(c Copy) bool { return c.Node == node })
 }
 
-// Returns tells whether the container may come back to a node that it leaves, so that what it held
-// is worth keeping there.
+// Returns reports whether the container may come back to a node that it leaves, so that its memory is worth
+// keeping there.
 func (p Policy) Returns(node string) bool {
 	return p.Nearest > 0 || slices.ContainsFunc(p.Path, func(s Stop) bool { return s.Node == node })
 }
 
-// Clone shares nothing with the policy.
+// Clone returns a policy that shares nothing with this one.
 func (p Policy) Clone() Policy {
 	p.Path, p.Copies = slices.Clone(p.Path), slices.Clone(p.Copies)
 	return p

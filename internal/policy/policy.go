@@ -42,7 +42,7 @@ type Policy struct {
 
 // Container describes a container to a policy.
 type Container struct {
-	Node            string // from which it comes, or to which it goes
+	Node            string // source or destination of the container
 	Engine          string
 	Mode            string
 	HostDirectories []string // mounted by the container: clean, absolute paths

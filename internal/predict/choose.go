@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Choice is a mode, and why it is the one.
+// Choice is a mode, and the reasons for it.
 type Choice struct {
 	Mode migration.Mode `json:"mode"`
 	Why  []string       `json:"why"` // with numbers
@@ -19,31 +19,32 @@ type Choice struct {
 }
 
 const (
-	// What differs by less is as good: the prediction is not more exact, and a client does not notice.
+	// A smaller difference does not count: the prediction is less exact than that, and a client does not
+	// notice.
 	sameFactor = 1.1
 	sameSlack  = 0.010 // seconds
-	// What may be less by that much is worth to be tried.
+	// A mode whose result may be smaller by this factor is worth a try.
 	fraction = 4
-	// What splits the state has to be better by more than that.
+	// A mode that splits the state has to be better by more than this.
 	clearlyFactor = 1.2
 	clearlySlack  = 0.020 // seconds
-	// notMuchLonger is what a downtime as it is wanted may cost, of the total time.
+	// notMuchLonger is the factor of total time that meeting the downtime target may cost.
 	notMuchLonger = 2
-	// longEnough is for how many seconds a program must have been watched to tell what it writes in
-	// a long round.
+	// longEnough is the seconds for which a program must have been watched before its writes in a long
+	// round can be predicted.
 	longEnough = 10
-	// window are the bytes that need no answer on a new connection: ten segments of an Ethernet (RFC 6928).
+	// window is the number of bytes that need no acknowledgement on a new connection: ten segments of an
+	// Ethernet (RFC 6928).
 	window = 14600
 )
 
-// Choose takes the mode in which clients wait least for an answer (Interruption), and among those
-// that are as good the one with the least total time, of those that meet the demands. Modes that
-// have the state on two nodes for a while are taken only if they are clearly better: the others
-// exceed the wanted downtime, and clients wait much less. A restart is never chosen: it loses what
-// is in memory.
+// Choose takes the mode in which clients wait least for an answer (Interruption), and among equally good
+// modes the one with the least total time, of those that meet the demands. Modes that have the state on two
+// nodes for a while are taken only if they are clearly better: the others exceed the downtime target, and
+// clients wait much less. A restart is never chosen: it loses the contents of memory.
 //
-// A deadline or downtime that no mode is expected to meet is given up, and told. What the user
-// forbids is not.
+// A deadline or downtime target that no mode is expected to meet is given up and reported as unmet. The
+// user's prohibitions are never given up.
 func Choose(all []Prediction, demands Demands) (Choice, error) {
 	var can []Prediction
 	for _, p := range all {
@@ -98,9 +99,9 @@ func (c *Choice) take(can []Prediction, demands Demands) {
 	}
 }
 
-// worthwhile leaves out the modes that take longer than cold for nothing: what they keep out of the
-// freeze is less than a window, whatever was learnt of the time that their steps take. Where they
-// may keep more out of it they stay.
+// worthwhile leaves out the modes that take longer than cold without a benefit: they keep less than a
+// window out of the freeze, whatever was learnt of the time of their steps. A mode that may keep more out
+// of the freeze stays.
 func worthwhile(can []Prediction) []Prediction {
 	i := slices.IndexFunc(can, func(p Prediction) bool { return p.Mode == migration.Cold })
 	if i < 0 {
@@ -114,13 +115,13 @@ func worthwhile(can []Prediction) []Prediction {
 	})
 }
 
-// ClearlyBetter tells whether clients wait so much less in another way that it is worth to have the
-// state on two nodes for a while.
+// ClearlyBetter reports whether clients wait so much less in another mode that a split of the state is
+// acceptable.
 func ClearlyBetter(now, then, target float64) bool {
 	return now > target && now > clearlyFactor*then+clearlySlack
 }
 
-// affordable leaves the modes that send no more than they may.
+// affordable keeps the modes that send no more than most bytes.
 func (c *Choice) affordable(can []Prediction, most int64) []Prediction {
 	if most <= 0 {
 		return can
@@ -135,7 +136,7 @@ func (c *Choice) affordable(can []Prediction, most int64) []Prediction {
 	})
 }
 
-// costs lists what each possible mode would send.
+// costs lists the bytes that each possible mode would send.
 func costs(all []Prediction) string {
 	text := ""
 	for _, p := range all {
@@ -146,7 +147,7 @@ func costs(all []Prediction) string {
 	return strings.TrimSuffix(text, ", ")
 }
 
-// punctual leaves the modes that are over in time, or, if none is, the fastest.
+// punctual keeps the modes that end in time, or, if none does, the fastest.
 func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction {
 	if deadline <= 0 {
 		return can
@@ -171,13 +172,14 @@ func (c *Choice) punctual(can []Prediction, deadline time.Duration) []Prediction
 	return left
 }
 
-// best is the mode in which clients wait least, or one that is as good and has the least total time. Of
-// those that are as good, a mode in which clients may wait only a fraction of that is better: what is copied
-// ahead may be written again or not, and if it is, only time is lost. A mode that misses the wanted downtime
-// is not as good as one that meets it and does not take much longer. Of those whose total time is as good,
-// too, the one whose state is on two nodes for less long is better, if it is known what is written in such a
-// time: a client waits for pages meanwhile, but what is written more often than was seen makes rounds longer.
-// Otherwise it is the one in which clients wait least, as where most of the time goes to layers of the image.
+// best returns the mode in which clients wait least, or an equally good one with the least total time.
+// Among equally good modes, a mode in which clients may wait only a fraction of that time is better: memory
+// that is copied ahead may or may not be written again, and if it is, only time is lost. A mode that misses
+// the downtime target is not as good as one that meets it and does not take much longer. If the total times
+// are equally good, too, the mode that splits the state for less time is better, provided that the writes
+// within such a time are known: a client waits for pages meanwhile, but memory that is written more often
+// than observed makes rounds longer. Otherwise the mode in which clients wait least is better, as where
+// most of the time goes to layers of the image.
 func best(all []Prediction, target float64) Prediction {
 	same := asGood(all, sameFactor, func(p Prediction) float64 { return p.Interruption.Expected })
 	same = asGood(same, fraction, func(p Prediction) float64 { return p.Interruption.Low })
@@ -199,14 +201,14 @@ func best(all []Prediction, target float64) Prediction {
 	})
 }
 
-// asGood leaves those that take at most as long as the least one, by a factor.
+// asGood keeps the modes that exceed the least one by at most a factor.
 func asGood(all []Prediction, factor float64, seconds func(Prediction) float64) []Prediction {
 	least := slices.MinFunc(all, func(a, b Prediction) int { return cmp.Compare(seconds(a), seconds(b)) })
 	return slices.DeleteFunc(slices.Clone(all),
 		func(p Prediction) bool { return seconds(p) > factor*seconds(least)+sameSlack })
 }
 
-// explain says what was chosen, and what the others would have cost.
+// explain records why a mode was chosen, and what the others would have cost.
 func (c *Choice) explain(chosen Prediction, can []Prediction) {
 	expected := fmt.Sprintf("mode %s: downtime %s, clients wait up to %s, total %s, %s to send are expected",
 		chosen.Mode,

@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// Point says how many bytes of distinct pages were written within a time.
+// Point is the number of bytes of distinct pages that were written within a time.
 type Point struct {
 	Seconds float64 `json:"seconds"`
 	Bytes   float64 `json:"bytes"`
 }
 
-// Curve is the dirtying curve: Points by ascending time. An empty one is that of a container that
-// writes nothing.
+// Curve is the dirtying curve: Points by ascending time. An empty curve means that the container writes
+// nothing.
 type Curve []Point
 
-// Windows are those within which the distinct pages that are written are counted.
+// Windows are the times within which distinct written pages are counted, in seconds.
 func Windows() []float64 { return []float64{0.1, 1, 10, 60} }
 
-// sane is the curve without points that cannot be.
+// sane returns the curve without impossible points.
 func (c Curve) sane() Curve {
 	return slices.DeleteFunc(slices.Clone(c), func(p Point) bool {
 		return !(p.Seconds > 0 && p.Seconds <= mostSeconds) || !(p.Bytes >= 0 && p.Bytes <= mostBytes)
 	})
 }
 
-// Within is how many bytes of pages are written within so many seconds, and at most most. Between
-// points, and beyond them, it is a power of time with an exponent from 0 to 1: in a longer time not
-// fewer pages are written, and in one that is n times as long not more than n times as many.
+// Within returns how many bytes of pages are written within so many seconds, and at most most. Between
+// points, and beyond them, the curve is a power of time with an exponent from 0 to 1: a longer time does
+// not have fewer written pages, and a time that is n times as long has at most n times as many.
 func (c Curve) Within(seconds, most float64) float64 {
 	c = slices.DeleteFunc(slices.Clone(c), func(p Point) bool {
 		return !(p.Seconds > 0) || !(p.Bytes >= 0) || math.IsInf(p.Bytes, 0) || math.IsInf(p.Seconds, 0)
@@ -45,10 +45,10 @@ func (c Curve) Within(seconds, most float64) float64 {
 	return min(between(c[i-1], c[i], seconds), most)
 }
 
-// between is the power of time that goes through two points. After the second it is not known
-// whether the program goes on to write pages that it has not written, as the power says, or has a
-// number of pages that it writes at random, which the second point would be some way into: then it
-// is W(1-exp(-kt)). The middle of these is taken.
+// between is the power of time that goes through two points. After the second point it is not known whether
+// the program goes on to write new pages, as the power says, or writes at random to a fixed number of
+// pages, of which the second point shows a part: then the curve is W(1-exp(-kt)). between takes the middle
+// of the two.
 func between(a, b Point, seconds float64) float64 {
 	if b.Bytes <= 0 {
 		return 0
@@ -69,13 +69,13 @@ func between(a, b Point, seconds float64) float64 {
 	return math.Sqrt(power * saturating(a, b, seconds))
 }
 
-// saturating is W(1-exp(-kt)) through two points, the second of which is later and has no less, at
-// a later time.
+// saturating is W(1-exp(-kt)) through two points, the second of which is later and has no less, at a later
+// time.
 func saturating(a, b Point, seconds float64) float64 {
 	share := func(k, t float64) float64 { return -math.Expm1(-k * t) }
 	low, high := 1e-6/b.Seconds, 100/a.Seconds // of k
 	if a.Bytes/b.Bytes <= share(low, a.Seconds)/share(low, b.Seconds) {
-		return b.Bytes * seconds / b.Seconds // it has not begun to
+		return b.Bytes * seconds / b.Seconds // the curve has not begun to saturate
 	}
 	for range 50 {
 		k := math.Sqrt(low * high)
@@ -88,7 +88,7 @@ func saturating(a, b Point, seconds float64) float64 {
 	return b.Bytes * share(low, seconds) / share(low, b.Seconds)
 }
 
-// With is the curve with points of longer times than its own, which another watch has seen.
+// With returns the curve with another measurement's points of longer times than its own.
 func (c Curve) With(longer Curve) Curve {
 	c = slices.Clone(c)
 	for _, p := range longer {
@@ -99,10 +99,10 @@ func (c Curve) With(longer Curve) Curve {
 	return c
 }
 
-// leastLonger is by how much a point has to be later to say something new.
+// leastLonger is the factor by which a point has to be later to add information.
 const leastLonger = 1.5
 
-// Longest is for how long was watched.
+// Longest returns the longest time that was watched.
 func (c Curve) Longest() float64 {
 	if len(c) == 0 {
 		return 0

@@ -6,77 +6,78 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Container is what was measured of a container.
+// Container holds the measurements of a container.
 type Container struct {
 	PrivateBytes int64 `json:"private_bytes"` // anonymous memory of its processes
 	SharedBytes  int64 `json:"shared_bytes"`  // that they share without a file
-	FileBytes    int64 `json:"file_bytes"`    // of files that they have mapped: these do not travel
-	// pages of files that they have changed for themselves: these are in the execution state
+	FileBytes    int64 `json:"file_bytes"`    // of files that they have mapped; not sent
+	// private changed pages of files, which are in the execution state
 	ChangedBytes int64 `json:"changed_bytes"`
 	SwapBytes    int64 `json:"swap_bytes"` // of the first two, that are swapped out
 
 	Curve Curve `json:"dirtying_curve"`
-	// What its pages hold, of a sample of them.
+	// The contents of its pages, from a sample.
 	ZeroShare      float64 `json:"zero_share"`
-	DuplicateShare float64 `json:"duplicate_share"` // that have the content of another one, and are not zero
+	DuplicateShare float64 `json:"duplicate_share"` // that have the content of another page, and are not zero
 	Ratio          float64 `json:"compressed_ratio"`
-	// DeltaRatio is what of a page that is written again has to be sent. 0: not known, all of it.
+	// DeltaRatio is the share of a rewritten page that has to be sent. 0: not known, all of it.
 	DeltaRatio   float64 `json:"delta_ratio"`
-	SampledPages int     `json:"sampled_pages"` // 0: nothing is known of them
+	SampledPages int     `json:"sampled_pages"` // 0: their contents are not known
 
 	Processes   int `json:"processes"`
 	Threads     int `json:"threads"`
 	Descriptors int `json:"descriptors"`
 	Mappings    int `json:"mappings"`
 	Connections int `json:"connections"`
-	// in the queues of connections: these are in the execution state
+	// in the queues of connections, which are in the execution state
 	QueuedBytes int64   `json:"queued_bytes"`
-	CPUs        float64 `json:"cpus"` // that it uses
+	CPUs        float64 `json:"cpus"` // that the container uses
 
 	FileTreeBytes         int64   `json:"file_tree_bytes"` // writable layer and volumes
 	FileTreeEntries       int64   `json:"file_tree_entries"`
 	FilesChangedPerSecond float64 `json:"files_changed_bytes_per_second"`
-	MissingLayerBytes     int64   `json:"missing_layer_bytes"` // of the image, that the target has not
-	// of the copy of the memory at the target; 0: there is none
+	MissingLayerBytes     int64   `json:"missing_layer_bytes"` // of the image, that the target lacks
+	// of the staged copy at the target; 0: there is none
 	StagedAge float64 `json:"staged_age_seconds"`
-	// that it takes to end in mode restart; 0: not known
+	// until the container has ended in mode restart; 0: not known
 	StopSeconds            float64 `json:"stop_seconds"`
-	StartSeconds           float64 `json:"start_seconds"` // until it is healthy
+	StartSeconds           float64 `json:"start_seconds"` // until the container is healthy
 	CheckpointImpossible   string  `json:"checkpoint_impossible,omitempty"`
 	RestartImpossible      string  `json:"restart_impossible,omitempty"`
 	SharesCopyOnWriteBytes int64   `json:"shares_copy_on_write_bytes"`
 }
 
-// memory is what travels of it.
+// memory returns the bytes of memory to send.
 func (c Container) memory() float64 { return float64(c.PrivateBytes + c.SharedBytes) }
 
-// Link is the way to the target.
+// Link is the path to the target.
 type Link struct {
 	RTTSeconds             float64 `json:"rtt_seconds"`
 	JitterSeconds          float64 `json:"jitter_seconds"`
 	BandwidthBitsPerSecond float64 `json:"bandwidth_bits_per_second"` // to the target; 0: not known
 	BackBitsPerSecond      float64 `json:"back_bits_per_second"`      // from the target; 0: not known
-	Loss                   float64 `json:"loss"`                      // share of what had to be sent again
-	Seen                   float64 `json:"seen_seconds_ago"`          // when the bandwidth was measured last
+	Loss                   float64 `json:"loss"`                      // share of bytes sent again
+	Seen                   float64 `json:"seen_seconds_ago"`          // when the bandwidth was last measured
 }
 
-// Machine is what a node takes for the work.
+// Machine is the speed of a node.
 type Machine struct {
 	Cores int `json:"cores"`
 	// read, digest, copy and encrypt, on one core
 	PageBytesPerSecond float64 `json:"page_bytes_per_second"`
 	// by the fastest level of zstd, on one core
 	CompressBytesPerSec float64 `json:"compress_bytes_per_second"`
-	// Slowness is how much longer it took than Costs say, the last times. 0: not known, as long.
+	// Slowness is how much longer the work took than Costs say, in past migrations. 0: not known, taken as
+	// 1.
 	Slowness float64 `json:"slowness"`
 }
 
-// Costs are what does not depend on the link, in seconds, of a container of one process; and what
-// of the link it takes anyway.
+// Costs are the times that do not depend on the link, in seconds, of a container of one process; and its
+// fixed costs on the link.
 type Costs struct {
 	Examine, Reserve, Arrive float64 // the steps of these names
-	Rounds                   float64 // of files, and to open what pages go over
-	Prepare                  float64 // CRIU is started, and all is made ready
+	Rounds                   float64 // of files, and to open the connections for pages
+	Prepare                  float64 // CRIU starts, and everything is prepared
 	Quiesce                  float64 // from the end of the last round until nothing runs
 	Dump, Restore            float64 // the freeze
 	End                      float64 // from the resume until the source has nothing left
@@ -84,23 +85,23 @@ type Costs struct {
 	// Round trips of the link.
 	TripsConnect, TripsRounds, TripsPrepare, TripsPush, TripsEnd float64
 
-	// More of dump and restore together, for each beyond the first.
+	// Additional time of dump and restore together, for each object beyond the first.
 	Process, Thread, Mapping, Descriptor, Connection float64
-	// to find and send first what is touched first, of pages that follow
+	// to find the pages that are touched first, and send them first, of remote pages
 	Touched                  float64
 	Tables                   float64 // for a byte of memory that was sent ahead or follows
 	DumpByte, RestoreByte    float64 // for a byte of memory that goes with the state
-	StateBytes, StateProcess float64 // of execution state on the link: of one process, of each more
-	StateRatio               float64 // of changed pages of files, which are in it: what compression leaves
+	StateBytes, StateProcess float64 // of execution state on the link: of one process, of each additional one
+	StateRatio               float64 // of changed pages of files, in the state: what compression leaves
 	Entry                    float64 // for an entry of the file trees, in the freeze
 	Scan                     float64 // for a byte of memory, in each round
-	Kill                     float64 // for a byte of memory, when the source's copy goes
+	Kill                     float64 // for a byte of memory, when the source's copy is removed
 }
 
-// DefaultCosts are the costs on a virtual machine with two cores of an AMD EPYC and Linux 6.18,
-// CRIU 4.1. They are rough: read off few runs of "godwit-lab bench predict" beside other work and,
-// for a byte, off the differences between containers of 64 MiB and 4 GiB in "bench switchover" and
-// "bench postcopy". What differs on another machine is learned: Machine.Slowness.
+// DefaultCosts returns the costs on a virtual machine with two cores of an AMD EPYC and Linux 6.18, CRIU
+// 4.1. They are rough: read off few runs of "godwit-lab bench predict" beside other work and, for a byte,
+// off the differences between containers of 64 MiB and 4 GiB in "bench switchover" and "bench postcopy".
+// Machine.Slowness learns the difference of another machine.
 func DefaultCosts() Costs {
 	return Costs{
 		Examine: 0.015, Reserve: 0.007, Arrive: 0.070, Rounds: 0.040, Prepare: 0.035, Quiesce: 0.005,
@@ -114,19 +115,19 @@ func DefaultCosts() Costs {
 	}
 }
 
-// Demands are what the user wants of a migration.
+// Demands are the user's demands on a migration.
 type Demands struct {
 	Settings   migration.Settings `json:"-"`
-	Deadline   time.Duration      `json:"-"` // it has to run at the target by then; 0: none
+	Deadline   time.Duration      `json:"-"` // the container has to run at the target by then; 0: none
 	MaxBytes   int64              `json:"-"` // on the link; 0: any number
-	NoPostCopy bool               `json:"-"` // its state is never to be on two nodes
-	// Split is for how long it may be there.
+	NoPostCopy bool               `json:"-"` // its state must never be on two nodes
+	// Split bounds how long the state may be on two nodes.
 	Split migration.SplitLimit `json:"-"`
 	// Refused are modes that a node does not allow, and why.
 	Refused map[migration.Mode]string `json:"-"`
 }
 
-// Input is all that a prediction is made from.
+// Input is everything that a prediction is made from.
 type Input struct {
 	Container Container `json:"container"`
 	Link      Link      `json:"link"`
@@ -134,14 +135,14 @@ type Input struct {
 	Target    Machine   `json:"target"`
 	Past      Past      `json:"past,omitempty"`
 	Pace      Pace      `json:"pace"`
-	// of past rounds, for times longer than those in which it was watched
+	// from past rounds, for longer times than the container was watched
 	Longer  Curve   `json:"longer_curve,omitempty"`
 	Demands Demands `json:"-"`
 	Costs   Costs   `json:"-"` // zero: DefaultCosts
 }
 
-// sane is the input with what cannot be as if it were not known: it comes from other nodes too, and
-// from files of the kernel that are read while processes end.
+// sane returns the input with impossible values treated as unknown: the input also comes from other nodes,
+// and from files of the kernel that are read while processes end.
 func (in Input) sane() Input {
 	c, l := &in.Container, &in.Link
 	for _, n := range []*int64{
@@ -187,7 +188,7 @@ const (
 	leastBandwidth = 1e3 // bits per second
 )
 
-// within is x if it is a number from 0 to most.
+// within returns x if it is a number from 0 to most.
 func within(x, most float64) float64 {
 	if !(x > 0) {
 		return 0

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// What a forecast is wrong by at most, as a factor and in seconds, before somebody should know.
+	// The largest error of a forecast that is not reported, as a factor and in seconds.
 	farOff      = 1.5
 	farOffSlack = 0.1
-	// A cause explains a migration that took longer if it differs from what was known by this factor.
+	// A cause explains a longer migration if it differs from the known value by this factor.
 	causeFactor = 1.3
 )
 
-// Forecast is what was expected of a migration, and what that was made from.
+// Forecast is what was expected of a migration, and the input of the prediction.
 type Forecast struct {
 	Prediction Prediction
 	Input      Input
 }
 
-// WaitOver is how long a client may wait for an answer if what is left follows: it takes so long at
-// the full speed of the link, and so many bytes of pages were written in a second of the last
-// round.
+// WaitOver returns how long a client may wait for an answer if the rest follows. left is the time that the
+// rest takes at the full speed of the link; rate is the bytes of pages that were written per second in the
+// last round.
 func (f Forecast) WaitOver(left, rtt time.Duration, rate float64) time.Duration {
 	written := max(rate*answer, f.Input.Container.Curve.Within(answer, f.Input.Container.memory()))
 	split := SplitOver(left, rtt).Seconds()
@@ -33,8 +33,8 @@ func (f Forecast) WaitOver(left, rtt time.Duration, rate float64) time.Duration 
 	return duration(wait(min(faults*(rtt.Seconds()+faultWork), split), split))
 }
 
-// Missed says by how much a migration took longer than was expected, and why; empty: the forecast
-// was about right, or the migration went on in another mode. A migration that took less is no news.
+// Missed explains by how much a migration took longer than expected, and why; empty: the forecast was about
+// right, or the migration changed its mode. A migration that took less time is not reported.
 func (f Forecast) Missed(report migration.Report) string {
 	p := f.Prediction
 	if report.Mode != p.Mode {
@@ -58,7 +58,7 @@ func (f Forecast) Missed(report migration.Report) string {
 	return strings.Join(missed, "; ") + ": " + strings.Join(f.causes(report), ", and ")
 }
 
-// causes lists what was otherwise than the forecast assumed.
+// causes lists the conditions that differed from the forecast's assumptions.
 func (f Forecast) causes(report migration.Report) (causes []string) {
 	link, seen := f.Input.Link, report.Link
 	if now, then := seen.BandwidthBitsPerSecond, link.BandwidthBitsPerSecond; now > 0 &&
@@ -84,7 +84,7 @@ func (f Forecast) causes(report migration.Report) (causes []string) {
 	return causes
 }
 
-// rate is what was expected to be written in a second of the last round; 0: nobody knew.
+// rate returns the expected bytes written per second in the last round; 0: not known.
 func (f Forecast) rate(report migration.Report) float64 {
 	seconds := 1.0
 	for _, round := range report.Rounds {

@@ -8,8 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestWaitOver: what a program writes again and again within an answer counts, although a long
-// round sees it once.
+// TestWaitOver: pages that a program writes again and again within an answer count, although a long round
+// sees them once.
 func TestWaitOver(t *testing.T) {
 	const left, rtt, rate = 8 * time.Second, time.Millisecond, 12.5e6
 	f := Forecast{Input: Input{Container: Container{PrivateBytes: 1 << 30}}}
@@ -20,7 +20,8 @@ func TestWaitOver(t *testing.T) {
 	}
 }
 
-// TestMissed: a migration that took much longer than expected says so, and what was otherwise than expected.
+// TestMissed: a migration that took much longer than expected reports that, and what differed from the
+// forecast.
 func TestMissed(t *testing.T) {
 	at := func(seconds float64) Interval {
 		return Interval{Low: seconds / 2, Expected: seconds, High: 2 * seconds}
@@ -45,7 +46,7 @@ func TestMissed(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*migration.Report)
-		want   []string // empty: nothing is said
+		want   []string // empty: nothing is reported
 	}{
 		"as expected":  {func(*migration.Report) {}, nil},
 		"sooner":       {func(r *migration.Report) { r.DowntimeSeconds, r.TotalSeconds = 0.001, 0.1 }, nil},

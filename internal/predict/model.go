@@ -9,21 +9,22 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// leaning says how what is uncertain is taken: each is a factor on what was measured, but for the last.
+// leaning says at which end uncertain values are taken: each field but the last is a factor on the measured
+// value.
 type leaning struct {
 	bandwidth, dirtying, costs, content float64
-	// rewritten is after how many seconds a program writes to the files again that it has written
-	// to, or deletes them; 0: never.
+	// rewritten is after how many seconds a program overwrites or deletes the files that it has written; 0:
+	// never.
 	rewritten float64
 }
 
-// level takes nothing at its better or worse end.
+// level takes every value as measured.
 func level() leaning { return leaning{bandwidth: 1, dirtying: 1, costs: 1, content: 1} }
 
-// pace is how the pace of the past is taken: it was measured, not assumed.
+// pace is the factor on the pace of past migrations, which was measured and not assumed.
 func (l leaning) pace() float64 { return math.Sqrt(l.costs) }
 
-// model is an input taken in one way.
+// model is an input with one leaning.
 type model struct {
 	in        Input
 	costs     Costs
@@ -32,34 +33,34 @@ type model struct {
 	lean      leaning
 	codec     stream.Codec
 	wire      float64 // bytes on the link for a byte of memory, the first time
-	again     float64 // the same, of pages that the target has as they were
+	again     float64 // the same, for pages whose earlier content the target has
 	perByte   float64 // seconds of the processor for a byte of memory
 }
 
-// outcome is what a model says of a mode.
+// outcome is the model's result for a mode.
 type outcome struct {
 	parts                    Parts   // of handoff, downtime and total time
 	downtime, handoff, total float64 // seconds
 	bytes, frozen            float64 // on the link; of these memory and state in the freeze
 	sourceCPU, targetCPU     float64 // seconds of processor time
-	targetMemory             float64 // bytes beyond what the container takes
+	targetMemory             float64 // bytes beyond the container's own
 	split, waiting           float64 // seconds
 	// seconds that the first work after the handover waits for the pages that it writes
 	burst                       float64
 	rounds                      int
 	converges                   bool
-	cpus                        float64 // that the container was left with; 0: all that it had
-	remote                      float64 // bytes that follow
+	cpus                        float64 // that the container was left with; 0: all of them
+	remote                      float64 // bytes that follow after the handover
 	memorySeconds, filesSeconds float64
 }
 
-// wait is how long a client waits for pages after the handover, in the middle of what is possible:
+// wait returns how long a client waits for pages after the handover, in the middle of the possible range:
 // an answer needs at least the pages that it writes, and at most all that follow.
 func (o outcome) wait() float64 { return wait(o.burst, o.split) }
 
 func wait(burst, split float64) float64 { return math.Sqrt(burst * split) }
 
-// pageShare is what of the time a page takes is the target's.
+// pageShare is the target's share of a page's processing time.
 const pageShare = 0.6
 
 func newModel(in Input, lean leaning) *model {
@@ -85,8 +86,8 @@ func newModel(in Input, lean leaning) *model {
 	return m
 }
 
-// chooseCodec takes the codec that gets most through: data connections begin with a guess, and soon
-// change to what does (stream.Session.Adapt). Between those that are as good it is the cheaper one.
+// chooseCodec takes the codec with the highest throughput: data connections begin with a guess, and soon
+// change to the best codec (stream.Session.Adapt). Of equally good codecs it takes the cheaper one.
 func (m *model) chooseCodec() {
 	least := math.Inf(1)
 	for codec := stream.None; codec <= stream.ZstdBetter; codec++ {
@@ -101,16 +102,17 @@ func (m *model) chooseCodec() {
 }
 
 const (
-	// unknownBandwidth is that of a usual link, where nothing is known.
+	// unknownBandwidth is that of a usual link, used if nothing is known.
 	unknownBandwidth = 100e6
-	// carried is what pages get of what a probe saw: frames, records of TLS, segments.
+	// carried is the pages' share of the bytes that a probe measured: the rest is frames, records of TLS,
+	// segments.
 	carried = 0.95
-	// referenceShare is what a page takes that is zero, or has the content of another: 16 bytes or
-	// so of 4096.
+	// referenceShare is the size on the wire of a page that is zero, or has the content of another: 16
+	// bytes or so of 4096.
 	referenceShare = 0.005
 )
 
-// onWire is how many bytes a byte of memory is on the link.
+// onWire returns the bytes on the link for a byte of memory.
 func (m *model) onWire() float64 {
 	c := m.in.Container
 	if c.SampledPages == 0 {
@@ -124,13 +126,13 @@ func (m *model) onWire() float64 {
 	return rest*ratio + (1-rest)*referenceShare
 }
 
-// usualContent is what compression and references leave of memory of which nothing is known.
+// usualContent is the share of unknown memory that compression and references leave.
 const usualContent = 0.5
 
-// codecRatio is what the codec leaves of content of which zstd's fastest level leaves ratio.
+// codecRatio returns the codec's ratio for content that zstd's fastest level compresses to ratio.
 func (m *model) codecRatio(ratio float64) float64 {
 	switch {
-	case m.codec == stream.None, ratio > 15.0/16: // what cannot be compressed is sent as it is
+	case m.codec == stream.None, ratio > 15.0/16: // incompressible content is sent as it is
 		return 1
 	case m.codec == stream.S2:
 		return min(1, ratio*1.15) // of the half-compressible memory of package stream: 0.60 beside 0.52
@@ -140,7 +142,7 @@ func (m *model) codecRatio(ratio float64) float64 {
 	return ratio
 }
 
-// processor is the source's seconds for a byte, of all the cores that the pipeline gets together.
+// processor returns the source's seconds for a byte, with all the cores that the pipeline gets together.
 func (m *model) processor() float64 {
 	if pace := m.in.Pace.Rounds; pace > 0 {
 		return pace * m.lean.pace()
@@ -187,17 +189,17 @@ func (m *model) slowness() float64 {
 	return slow * m.lean.costs
 }
 
-// send is how long so many bytes of memory take.
+// send returns how long so many bytes of memory take.
 func (m *model) send(raw, wire float64) float64 { return max(raw*wire/m.bandwidth, raw*m.perByte) }
 
-// written is how many bytes of pages are written within a time, by a container that has share of
-// its processor time.
+// written returns how many bytes of pages a container writes within a time with a share of its processor
+// time.
 func (m *model) written(seconds, share float64) float64 {
 	c := m.in.Container
 	return min(c.Curve.Within(seconds*share, c.memory())*m.lean.dirtying, c.memory())
 }
 
-// more is what dump and restore take beyond a small container's.
+// more returns the time of dump and restore beyond that of a small container.
 func (m *model) more() float64 {
 	c, k := m.in.Container, m.costs
 	return k.Process*beyondFirst(c.Processes, 1) + k.Thread*beyondFirst(c.Threads, 1) +
@@ -207,16 +209,16 @@ func (m *model) more() float64 {
 
 func beyondFirst(n, first int) float64 { return float64(max(0, n-first)) }
 
-// state is the bytes of the execution state on the link.
+// state returns the bytes of the execution state on the link.
 func (m *model) state() float64 {
 	c, k := m.in.Container, m.costs
 	return k.StateBytes + k.StateProcess*beyondFirst(c.Processes, 1) + k.StateRatio*float64(c.ChangedBytes) +
 		float64(c.QueuedBytes)
 }
 
-// warm is how long it takes to open the window of a connection for so many bytes, and to measure
-// the link: stream.Session.Warm has 300 ms or eight round trips, and ends sooner on short links.
-// For little it waits for one round trip, with what leaves at once.
+// warm returns how long it takes to open the window of a connection for so many bytes, and to measure the
+// link: stream.Session.Warm has 300 ms or eight round trips, and ends sooner on short links. For few bytes
+// it waits for one round trip, with the bytes that leave at once.
 func (m *model) warm(enough float64) float64 {
 	if enough <= LittleState {
 		return warmWork + m.rtt + firstWindow/m.bandwidth
@@ -229,18 +231,18 @@ func (m *model) warm(enough float64) float64 {
 	return min(all, warmWork+m.rtt*max(1, math.Ceil(math.Log2(enough/firstWindow))))
 }
 
-// openFactor is by how much a window is larger than the link that is taken to hold all that the link does.
+// openFactor is how much larger than the link a window must be so that it holds everything in flight.
 const openFactor = 1.25
 
-// ahead is the window that the first round wants.
+// ahead returns the window that the first round needs.
 func (m *model) ahead() float64 { return max(m.in.Container.memory()/StateShare, LeastState) }
 
 const (
 	firstWindow = 14 << 10 // RFC 6928
-	warmWork    = 0.005    // seconds that a link without any length takes
+	warmWork    = 0.005    // seconds, on a link without latency
 )
 
-// layers is how long the image's layers take that the target has not.
+// layers returns the time for the image's layers that the target lacks.
 func (m *model) layers() float64 {
 	if m.in.Container.MissingLayerBytes == 0 {
 		return 0
@@ -248,10 +250,10 @@ func (m *model) layers() float64 {
 	return float64(m.in.Container.MissingLayerBytes)/m.bandwidth + 3*m.rtt
 }
 
-// copyFiles is how long the files take while the container runs, and how many bytes are left for
-// the freeze. Its rounds end as the agent's do. Files that are written again count anew each time:
-// what is overwritten, or deleted before it is sent, nobody counts ahead; so this is the most there
-// can be, but at its better end, where files are used again as a broker or a log does.
+// copyFiles returns how many bytes of files are left for the freeze, after the copies while the container
+// runs, whose time it adds. Its rounds end as the agent's do. Files that are rewritten count anew each
+// time: data that is overwritten, or deleted before it is sent, cannot be predicted. So this is the
+// maximum, except at the better end, where files are reused as a broker or a log does.
 func (m *model) copyFiles(out *outcome) (left float64) {
 	c := m.in.Container
 	bytes, rate := float64(c.FileTreeBytes), c.FilesChangedPerSecond*m.lean.dirtying
@@ -272,7 +274,7 @@ func (m *model) copyFiles(out *outcome) (left float64) {
 	return min(rate*m.lean.anew(took+m.costs.Prepare+m.rtt), bytes)
 }
 
-// anew is how much of a time writing to files makes more to send.
+// anew returns the part of a time in which writing to files makes more data to send.
 func (l leaning) anew(seconds float64) float64 {
 	if l.rewritten > 0 {
 		return min(seconds, l.rewritten)
@@ -280,14 +282,13 @@ func (l leaning) anew(seconds float64) float64 {
 	return seconds
 }
 
-// mostFileRounds ends what hardly gets less: with FileRoundsShrink, 400 GB would be 4 KiB by then.
+// mostFileRounds ends rounds that hardly shrink: with FileRoundsShrink, 400 GB would be 4 KiB by then.
 const mostFileRounds = 80
 
-// fileEntry is the seconds that a file takes in the first copy: 100,000 files of 1 KiB in 3.6 s
-// ("bench files").
+// fileEntry is the seconds for a file in the first copy: 100,000 files of 1 KiB in 3.6 s ("bench files").
 const fileEntry = 30e-6
 
-// roundsSoFar is what the model knows of rounds while they go on.
+// roundsSoFar is the model's state between rounds.
 type roundsSoFar struct {
 	history []memory.RoundStats
 	share   float64 // of the processor time that the container had
@@ -297,10 +298,10 @@ type roundsSoFar struct {
 	seconds float64
 }
 
-// mostRounds ends what would never end.
+// mostRounds ends rounds that would never end.
 const mostRounds = 2000
 
-// rounds goes through the rounds of a mode, as memory.Decide ends them.
+// rounds simulates the rounds of a mode, as memory.Decide ends them.
 func (m *model) rounds(out *outcome, mode migration.Mode, frozen float64) *roundsSoFar {
 	r := &roundsSoFar{share: 1, raw: m.in.Container.memory(), wire: m.wire}
 	if age := m.in.Container.StagedAge; age > 0 {
@@ -323,7 +324,7 @@ func (m *model) rounds(out *outcome, mode migration.Mode, frozen float64) *round
 	return r
 }
 
-// round is one round of so many bytes.
+// round simulates one round of so many bytes.
 func (m *model) round(out *outcome, r *roundsSoFar, interval float64) (took float64) {
 	took = m.send(r.raw, r.wire) + m.rtt + m.costs.Scan*m.in.Container.memory()
 	out.bytes += r.raw * r.wire
@@ -337,7 +338,7 @@ func (m *model) round(out *outcome, r *roundsSoFar, interval float64) (took floa
 	return took
 }
 
-// slower has the container write less, as the agent does, if the user wants that rather than a longer freeze.
+// slower throttles the container, as the agent does, if the user prefers that to a longer freeze.
 func (m *model) slower(out *outcome, r *roundsSoFar, decision memory.Decision) bool {
 	if m.in.Demands.Settings.OnNoConvergence != migration.Throttle || r.share*m.cpus() <= LeastThrottle {
 		return false

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// usualStop and usualStart are those of a program that holds little: it notices the signal at
-	// once, and listens soon.
+	// usualStop and usualStart are the times of a program with little state: it handles the signal at once,
+	// and listens soon.
 	usualStop, usualStart = 0.1, 1.0
-	// Pages that the restore and the first instructions after it touch leave in the freeze, for as
-	// long at most, or so many.
+	// Pages that the restore and the first instructions after it touch are sent in the freeze, for this
+	// long at most, or this many bytes.
 	touchedBytes = 64 << 10
 	touchedTime  = 0.020 // seconds of the link
 	leastTouched = 16 * 4096
 )
 
-// of tells what a mode costs.
+// of returns the cost of a mode.
 func (m *model) of(mode migration.Mode) outcome {
 	out := outcome{parts: m.corrected(mode)}
 	switch mode {
@@ -37,11 +37,11 @@ func (m *model) of(mode migration.Mode) outcome {
 	return out
 }
 
-// fixed are the parts of a mode as the costs have them.
+// fixed returns the parts of a mode according to the costs.
 func (m *model) fixed(mode migration.Mode) Parts {
 	k, c, slow := m.costs, m.in.Container, m.slowness()
-	// The target is asked, and then makes itself ready, while the connection to it is made and its
-	// window opened.
+	// The target is asked, and then prepares itself, while the connection to it is made and its window
+	// opened.
 	asked := (k.Examine+k.Reserve+k.Entry*float64(c.FileTreeEntries))*slow + m.rtt
 	ready, connected := asked+k.Arrive*slow, max(asked, k.TripsConnect*m.rtt)
 	p := Parts{
@@ -49,7 +49,7 @@ func (m *model) fixed(mode migration.Mode) Parts {
 		Freeze: m.anyway(),
 		End:    k.End*slow + k.TripsEnd*m.rtt + k.Kill*c.memory(),
 	}
-	if mode == migration.Cold { // which opens the window until it is needed
+	if mode == migration.Cold { // the wait opens the window
 		p.Begin = max(ready, connected)
 		warmed := connected + m.warm(StateMargin*(c.memory()*m.wire+m.state())) - p.Begin
 		p.Ahead = max(k.Prepare*slow, warmed) + k.Quiesce*slow
@@ -68,14 +68,14 @@ func (m *model) fixed(mode migration.Mode) Parts {
 	return p
 }
 
-// anyway is how long a container is frozen for all but its memory.
+// anyway returns how long a container is frozen for everything except its memory.
 func (m *model) anyway() float64 {
 	return (m.costs.Dump+m.costs.Restore+m.more()+
 		m.costs.Entry*float64(m.in.Container.FileTreeEntries))*m.slowness() + m.rtt/2 + m.state()/m.bandwidth
 }
 
-// Work is what dump and restore of a container take, beside the link and its memory, on the machine
-// that DefaultCosts are of.
+// Work returns the time for dump and restore of a container, without the link and its memory, on the
+// machine of DefaultCosts.
 func Work(c Container) float64 {
 	m := newModel(Input{Container: c}.sane(), level())
 	return m.costs.Dump + m.costs.Restore + m.more() + m.costs.Tables*c.memory()
@@ -96,7 +96,7 @@ func (m *model) cold(out *outcome) {
 	out.converges = true
 }
 
-// restart stops it and starts it again.
+// restart stops the container and starts it again.
 func (m *model) restart(out *outcome) {
 	c := m.in.Container
 	left := m.copyFiles(out)
@@ -114,7 +114,7 @@ func (m *model) restart(out *outcome) {
 	out.converges = true
 }
 
-// live sends memory ahead, or has it follow.
+// live sends memory ahead, or lets it follow after the handover.
 func (m *model) live(out *outcome, mode migration.Mode) {
 	c, k, slow := m.in.Container, m.costs, m.slowness()
 	filesLeft := m.copyFiles(out)
@@ -161,13 +161,13 @@ func (m *model) sharedAhead(out *outcome, r *roundsSoFar) {
 	out.converges = true
 }
 
-// turnsHybrid tells whether what does not converge is handed over.
+// turnsHybrid reports whether rounds that do not converge end in a handover.
 func (m *model) turnsHybrid(mode migration.Mode) bool {
 	return mode == migration.Hybrid || m.in.Demands.Settings.OnNoConvergence == migration.TurnHybrid
 }
 
-// catchUp sends what was written while the freeze was prepared, and tells how long that takes and
-// what is left then.
+// catchUp sends the pages that were written while the freeze was prepared, and returns how long that takes
+// and how much is left then.
 func (m *model) catchUp(out *outcome, mode migration.Mode, r *roundsSoFar, interval, files float64) (took,
 	left float64) {
 	for range CatchUpRounds {
@@ -184,7 +184,7 @@ func (m *model) catchUp(out *outcome, mode migration.Mode, r *roundsSoFar, inter
 	return took, m.written(interval+m.costs.Quiesce*m.slowness(), r.share)
 }
 
-// follow is what comes after the handover.
+// follow adds the time and bytes after the handover.
 func (m *model) follow(out *outcome) {
 	wire := m.again
 	if out.rounds <= 1 {
@@ -198,32 +198,32 @@ func (m *model) follow(out *outcome) {
 	out.total += out.split
 }
 
-// pushShare is the share of the link that pushed pages get beside remote faults: 0.82 to 0.92 ("bench
-// postcopy").
+// pushShare is the pushed pages' share of the link beside remote faults: 0.82 to 0.92 ("bench postcopy").
 const pushShare = 0.9
 
-// burst is how long the work of an answer waits for pages when remote bytes are not there yet. Its
-// pages are those that the container writes within the shortest time that it was watched for.
+// burst returns how long the work of an answer waits for pages while remote bytes are missing. Its pages
+// are those that the container writes within the shortest time for which it was watched.
 func (m *model) burst(remote float64) float64 {
 	faults := m.written(answer, 1) * m.share(remote) / float64(memory.PageSize()) / perFault
 	return (firstFaults + faults) * m.fault()
 }
 
-// fault is how long a thread waits for a page.
+// fault returns how long a thread waits for a page.
 func (m *model) fault() float64 {
 	return m.rtt + float64(memory.PageSize())/m.bandwidth + faultWork*m.slowness()
 }
 
-// share is which part of the pages that the container writes follow: it writes these before all others.
+// share returns the remote part of the pages that the container writes, which it writes before all others.
 func (m *model) share(remote float64) float64 {
 	return remote / math.Max(m.written(mostSeconds, 1), remote)
 }
 
-// waits is how long the container's threads wait for pages in all while remote bytes follow within seconds.
+// waits returns the total time that the container's threads wait for pages while remote bytes follow within
+// seconds.
 func (m *model) waits(seconds, remote float64) float64 {
 	threads := float64(max(1, m.in.Container.Threads))
 	pageBytes, fault, share := float64(memory.PageSize()), m.fault(), m.share(remote)
-	low, high := 0.0, seconds // of work that gets done in that time
+	low, high := 0.0, seconds // of work done in that time
 	for range 40 {
 		work := (low + high) / 2
 		faults := m.written(work, 1) * share / 2 / pageBytes / perFault
@@ -237,14 +237,14 @@ func (m *model) waits(seconds, remote float64) float64 {
 }
 
 const (
-	// answer is for how many seconds a program works for an answer, as it would without a migration.
+	// answer is the seconds of work that a program needs for an answer without a migration.
 	answer = 0.1
-	// faultWork is what both nodes take for a page that is wanted, beside the link: 1.5 ms in the
-	// median of "bench postcopy".
+	// faultWork is both nodes' time for a requested page, without the link: 1.5 ms in the median of "bench
+	// postcopy".
 	faultWork = 1.5e-3
-	// firstFaults is for how many pages one after the other even a program waits that does nothing:
-	// 2 round trips, over all links of "bench predict".
+	// firstFaults is the number of pages for which even an idle program waits, one after the other: 2 round
+	// trips, over all links of "bench predict".
 	firstFaults = 2.0
-	// perFault is how many pages come for each that was waited for: those around it leave with it.
+	// perFault is how many pages come for each requested page: its neighbours are sent with it.
 	perFault = 8.0
 )

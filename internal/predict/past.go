@@ -9,30 +9,30 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Parts are the times of a migration that are about the same however much memory there is, and
-// whatever the link carries: all but rounds, memory in the freeze, and what follows.
+// Parts are the times of a migration that hardly depend on the amount of memory or the bandwidth:
+// everything except rounds, memory in the freeze, and remote pages.
 type Parts struct {
 	Begin  float64 `json:"begin_seconds"`  // from the request until the target is ready
 	Ahead  float64 `json:"ahead_seconds"`  // from then until the freeze, without the rounds
 	Freeze float64 `json:"freeze_seconds"` // frozen, without memory
-	End    float64 `json:"end_seconds"`    // from the resume until nothing is left, without what follows
+	End    float64 `json:"end_seconds"`    // from the resume until nothing is left, without remote pages
 }
 
-// Past is what migrations between two nodes took, by the mode in which they were.
+// Past holds the results of past migrations between two nodes, by mode.
 type Past map[migration.Mode]Seen
 
 // Seen are the parts of past migrations.
 type Seen struct {
 	Parts
-	RTTSeconds float64 `json:"rtt_seconds"` // of the link then
-	Times      int     `json:"times"`       // how many there were
+	RTTSeconds float64 `json:"rtt_seconds"` // of the link at that time
+	Times      int     `json:"times"`       // how many migrations there were
 	Same       bool    `json:"same"`        // it was the same container
 	// Of the freezes, if there were several.
 	ShortestFreeze float64 `json:"shortest_freeze_seconds,omitempty"`
 	LongestFreeze  float64 `json:"longest_freeze_seconds,omitempty"`
 }
 
-// sane is the past without what cannot be.
+// sane returns the past without impossible values.
 func (p Past) sane() Past {
 	sane := make(Past, len(p))
 	for mode, seen := range p {
@@ -48,9 +48,9 @@ func (p Past) sane() Past {
 	return sane
 }
 
-// Pace is how many seconds a byte of memory took the last time, if that was longer than the link
-// takes: the processors were the limit, of both nodes, with what else they had to do. 0: not known,
-// or the link was.
+// Pace is how many seconds a byte of memory took in a past migration, if that was longer than the link
+// needs: the processors of both nodes were the limit, with their other work. 0: not known, or the link was
+// the limit.
 type Pace struct {
 	Rounds float64 `json:"rounds_seconds_per_byte"`
 	Push   float64 `json:"drain_seconds_per_byte"`
@@ -59,8 +59,8 @@ type Pace struct {
 // Transfer is memory that was sent while its container ran, all of it for the first time.
 type Transfer struct{ RawBytes, SentBytes, Seconds float64 }
 
-// Transferred is the first round of a migration, and what followed; zero if there is not enough of
-// it to tell anything.
+// Transferred returns the first round and the push of a migration; zero if it is too little to draw a
+// conclusion.
 func Transferred(report migration.Report) (round, push Transfer) {
 	if len(report.Rounds) > 0 && !report.Rounds[0].Final {
 		first := report.Rounds[0]
@@ -78,8 +78,8 @@ func Transferred(report migration.Report) (round, push Transfer) {
 	return round.enough(report.Link), push.enough(report.Link)
 }
 
-// frozenTransfer is what a cold migration has sent. It leaves beside the dump, too, as soon as
-// there is some of it; what it took must have been long after that, or the dump was the limit.
+// frozenTransfer returns the transfer of a cold migration. Its data also leaves beside the dump, as soon as
+// some of it is there; the transfer must have taken much longer than the dump, or the dump was the limit.
 func frozenTransfer(report migration.Report) Transfer {
 	t := Transfer{RawBytes: float64(report.Bytes.MemoryRaw), SentBytes: float64(report.Bytes.MemoryFinal),
 		Seconds: -report.Link.RTTSeconds / 2}
@@ -99,10 +99,10 @@ func frozenTransfer(report migration.Report) Transfer {
 	return t
 }
 
-// longAfter is how much longer than the dump the rest took if the dump hardly matters.
+// longAfter is how much longer than the dump the transfer must take for the dump not to matter.
 const longAfter = 10
 
-// enough is nothing if it was too short.
+// enough returns zero if the transfer was too short.
 func (t Transfer) enough(link migration.LinkSeen) Transfer {
 	if t.SentBytes < leastTransfer || t.Seconds < max(leastTransferTime, link.RTTSeconds) {
 		return Transfer{}
@@ -110,16 +110,16 @@ func (t Transfer) enough(link migration.LinkSeen) Transfer {
 	return t
 }
 
-// What is sent in less says more about the connection than about the link.
+// A smaller transfer says more about the connection than about the link.
 const (
 	leastTransfer     = 1 << 20
 	leastTransferTime = 0.050
 )
 
-// BitsPerSecond is the bandwidth of a link over which this is all that got through.
+// BitsPerSecond is the bandwidth of a link that limited this transfer.
 func (t Transfer) BitsPerSecond() float64 { return t.SentBytes * 8 / carried / t.Seconds }
 
-// Pace is what a byte took over a link of this bandwidth, if that was not what the link took.
+// Pace returns the time for a byte over a link of this bandwidth, if the link was not the limit.
 func (t Transfer) Pace(bitsPerSecond float64) float64 {
 	if t.Seconds == 0 || bitsPerSecond <= 0 || t.Seconds < clearlyLonger*t.SentBytes*8/carried/bitsPerSecond {
 		return 0
@@ -129,8 +129,8 @@ func (t Transfer) Pace(bitsPerSecond float64) float64 {
 
 const clearlyLonger = 1.1
 
-// PaceOf is at which pace rounds and push of a migration went over a link that carries so much,
-// and which of the two there were that nothing held back.
+// PaceOf returns the pace of rounds and push of a migration over a link of this bandwidth, and which of the
+// two existed without another limit.
 func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, pushed bool) {
 	if report.Layers != nil || report.Link.LimitBitsPerSecond > 0 {
 		return Pace{}, false, false
@@ -140,8 +140,8 @@ func PaceOf(report migration.Report, bitsPerSecond float64) (pace Pace, rounds, 
 		round.Seconds > 0, push.Seconds > 0
 }
 
-// CurveOf is what the rounds of a migration tell of what its container wrote: each knows what was
-// written in the one before, or brings it if it is of an older version.
+// CurveOf derives points of the dirtying curve from the rounds of a migration: each round knows what was
+// written in the previous one, or sends it if it comes from an older version.
 func CurveOf(report migration.Report) Curve {
 	var curve Curve
 	for i := 1; i < len(report.Rounds); i++ {
@@ -155,7 +155,7 @@ func CurveOf(report migration.Report) Curve {
 	return curve
 }
 
-// FilesOf is how many bytes of files changed in a second, as their rounds have seen it; false: not known.
+// FilesOf returns how many bytes of files changed in a second, according to their rounds; false: not known.
 func FilesOf(report migration.Report) (bytesPerSecond float64, known bool) {
 	var changed, seconds float64
 	for i := 1; i < len(report.FileRounds); i++ {
@@ -169,7 +169,7 @@ func FilesOf(report migration.Report) (bytesPerSecond float64, known bool) {
 	return changed / seconds, true
 }
 
-// ContentOf is what was sent of each byte of memory; 0: not known.
+// ContentOf returns the bytes sent for each byte of memory; 0: not known.
 func ContentOf(report migration.Report) float64 {
 	raw, sent := float64(report.Bytes.MemoryRaw), float64(report.Bytes.MemoryFinal)
 	if report.Mode != migration.Cold {
@@ -183,10 +183,11 @@ func ContentOf(report migration.Report) float64 {
 	return within(sent/raw, 1)
 }
 
-// pastPages is about how many pages say as much about what others hold as a past migration of all.
+// pastPages is the size of a page sample that says as much about the contents as a past migration of all
+// pages.
 const pastPages = 64
 
-// Holding is a container with what its memory was like the last time, if nobody has looked now.
+// Holding returns a container with its contents of the last migration, if no sample was taken now.
 func (c Container) Holding(content float64) Container {
 	if c.SampledPages == 0 && content > 0 {
 		c.Ratio, c.SampledPages = content, pastPages
@@ -194,8 +195,8 @@ func (c Container) Holding(content float64) Container {
 	return c
 }
 
-// Middle is the median of what was seen in a mode, the latest last, over the link of the latest.
-// One moment in which all was slow does not count among several.
+// Middle returns the median of the results in a mode, the latest last, over the link of the latest. One
+// slow moment does not count among several.
 func Middle(all []Seen) Seen {
 	latest := all[len(all)-1]
 	all = slices.DeleteFunc(slices.Clone(all),
@@ -231,11 +232,11 @@ func Middle(all []Seen) Seen {
 	return seen
 }
 
-// sameWay is how alike round trips are if they are those of the same link.
+// sameWay is how alike two round trips must be to belong to the same link.
 const sameWay = 0.5
 
-// PartsOf reads the parts off a report. BytesPerSecond is what the link carries. What a migration
-// cannot tell is 0: a freeze of which most was memory, a beginning in which layers were fetched.
+// PartsOf reads the parts from a report. BytesPerSecond is the bandwidth of the link. A part is 0 if the
+// migration cannot show it: a freeze that was mostly memory, a beginning in which layers were fetched.
 func PartsOf(report migration.Report, bytesPerSecond float64) Parts {
 	var p Parts
 	step := &p.Begin
@@ -247,7 +248,7 @@ func PartsOf(report migration.Report, bytesPerSecond float64) Parts {
 			continue
 		}
 		if phase.Downtime {
-			step = &p.End // of what comes after
+			step = &p.End // of the following phases
 			continue
 		}
 		*step += phase.Seconds
@@ -276,7 +277,7 @@ func PartsOf(report migration.Report, bytesPerSecond float64) Parts {
 	return p
 }
 
-// RestartOf is how long a container took to end, and to begin anew, in a migration of mode restart.
+// RestartOf returns how long a container took to end, and to start anew, in a migration of mode restart.
 func RestartOf(report migration.Report) (stop, start float64) {
 	if report.Mode != migration.Restart {
 		return 0, 0
@@ -293,8 +294,8 @@ func RestartOf(report migration.Report) (stop, start float64) {
 	return stop, start
 }
 
-// alike lists the modes whose past tells something about a mode, the best first. What they differ
-// in is known: see fixed.
+// alike lists the modes whose past is useful for a mode, the best first. Their differences are known: see
+// fixed.
 func alike(mode migration.Mode) []migration.Mode {
 	switch mode {
 	case migration.PreCopy:
@@ -309,13 +310,13 @@ func alike(mode migration.Mode) []migration.Mode {
 	return []migration.Mode{migration.Restart}
 }
 
-// costsCount is for how many migrations the costs count.
+// costsCount is the number of migrations that the costs are worth.
 const costsCount = 0.3
 
-// otherContainer is how much the past of another container counts.
+// otherContainer is the weight of another container's past.
 const otherContainer = 0.6
 
-// corrected are the parts of a mode: what the costs say, and what the past has shown that to be wrong by.
+// corrected returns the parts of a mode: the values from the costs, corrected by their errors in the past.
 func (m *model) corrected(mode migration.Mode) Parts {
 	own, plain := m.fixed(mode), m.plain().fixed(mode)
 	p := Parts{
@@ -323,11 +324,11 @@ func (m *model) corrected(mode migration.Mode) Parts {
 		Ahead: m.correct(mode, own, func(p Parts) float64 { return p.Ahead }),
 		End:   m.correct(mode, own, func(p Parts) float64 { return p.End }),
 	}
-	// Of the others much is round trips, and what is uncertain is the work; a freeze is all work
-	// but the way of its last byte.
+	// Most of the other parts is round trips, and the work is uncertain; a freeze is all work except the
+	// way of its last byte.
 	p.Freeze = m.correct(mode, plain, func(p Parts) float64 { return p.Freeze })
 	p.Freeze = m.rtt/2 + max(0, p.Freeze-m.rtt/2)*m.lean.costs
-	switch seen := m.in.Past[mode]; { // what there was is possible
+	switch seen := m.in.Past[mode]; { // past values are possible
 	case m.lean.costs > 1:
 		p.Freeze = max(p.Freeze, min(seen.LongestFreeze, mostCorrection*p.Freeze))
 	case m.lean.costs < 1 && seen.ShortestFreeze > 0:
@@ -336,9 +337,9 @@ func (m *model) corrected(mode migration.Mode) Parts {
 	return p
 }
 
-// correct is one part. Of the past of a mode that is not the same, and of another container, only
-// what the costs did not foresee of it counts; and the less, the more the link was another one,
-// because some of it is round trips.
+// correct corrects one part. The past of another mode, or of another container, counts only by its
+// difference from the costs; and it counts less for a more different link, because some of it is round
+// trips.
 func (m *model) correct(mode migration.Mode, own Parts, of func(Parts) float64) float64 {
 	expected := of(own)
 	for _, other := range alike(mode) {
@@ -356,20 +357,21 @@ func (m *model) correct(mode migration.Mode, own Parts, of func(Parts) float64) 
 	return expected
 }
 
-// What the past says is bounded: one migration may have met a moment in which all was slow.
+// Corrections are bounded: one migration may have met a moment in which everything was slow.
 const (
 	mostCorrection  = 4
 	correctionSlack = 0.050 // seconds
 )
 
-// plain is the model with nothing taken at its better or worse end.
+// plain returns the model with every value as measured.
 func (m *model) plain() *model {
 	other := *m
 	other.lean = level()
 	return &other
 }
 
-// likeness of two round trips is 1 if they are the same. Those of less than some ms make no difference.
+// likeness of two round trips is 1 if they are the same. Differences between round trips of less than some
+// ms do not matter.
 func likeness(a, b float64) float64 {
 	const none = 0.002
 	return (min(a, b) + none) / (max(a, b) + none)

@@ -45,7 +45,7 @@ func TestPartsOf(t *testing.T) {
 	}
 }
 
-// TestTransferred: what got through is the link's bandwidth, or a pace if the link carries more.
+// TestTransferred: the throughput is the link's bandwidth, or a pace if the link carries more.
 func TestTransferred(t *testing.T) {
 	report := moved(migration.PreCopy)
 	round, push := Transferred(report)
@@ -115,8 +115,8 @@ func TestMiddle(t *testing.T) {
 	}
 }
 
-// TestPast: what a migration took is expected of the next, and a moment in which all was slow is
-// believed within bounds only.
+// TestPast: the duration of a migration is expected of the next one, and a slow moment counts only within
+// bounds.
 func TestPast(t *testing.T) {
 	in := simulated(groups{}, 16000, 100e6, 0.02, 1, 10, 1).in
 	before := Of(in, migration.PreCopy)

@@ -7,22 +7,22 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Overhead is how long a container is frozen for all but its memory and the round trip, as the
-// rounds take it.
+// Overhead is the rounds' assumption of how long a container is frozen without its memory and the round
+// trip.
 const Overhead = 40 * time.Millisecond
 
-// Interval is what is expected, and what is possible: nine of ten are between Low and High.
+// Interval is an expected value and its range: nine of ten results are between Low and High.
 type Interval struct {
 	Low      float64 `json:"low"`
 	Expected float64 `json:"expected"`
 	High     float64 `json:"high"`
 }
 
-// Prediction is what a migration would cost in a mode.
+// Prediction is the predicted cost of a migration in a mode.
 type Prediction struct {
 	Mode     migration.Mode `json:"mode"`
 	Possible bool           `json:"possible"`
-	Why      string         `json:"why,omitempty"` // it is not
+	Why      string         `json:"why,omitempty"` // why the mode is not possible
 
 	Downtime     Interval `json:"downtime_seconds"`
 	Interruption Interval `json:"interruption_seconds"` // the longest that a client waits for an answer
@@ -35,22 +35,22 @@ type Prediction struct {
 	TargetCPU    Interval `json:"target_cpu_seconds"`
 	TargetMemory Interval `json:"target_memory_bytes"` // at most, beside the container itself
 	Split        Interval `json:"split_seconds"`       // its state is on two nodes
-	// its threads wait for pages after the handover, together
+	// time that its threads wait for pages after the handover, together
 	Waiting Interval `json:"waiting_seconds"`
 
 	Converges bool   `json:"converges"`
 	Risk      string `json:"risk"`
 	Use       Use    `json:"use"`
 
-	watched float64 // for how many seconds it is known what the container writes
+	watched float64 // for how many seconds the container's writes were observed
 }
 
-// Use are the settings that it would use.
+// Use are the settings that the migration would use.
 type Use struct {
 	Rounds  int     `json:"rounds"`
 	Codec   string  `json:"codec"`
 	Streams int     `json:"streams"`
-	CPUs    float64 `json:"throttled_to_cpus"` // 0: it is not
+	CPUs    float64 `json:"throttled_to_cpus"` // 0: not throttled
 }
 
 // Of predicts one mode.
@@ -82,14 +82,14 @@ func Of(in Input, mode migration.Mode) Prediction {
 	p.TargetMemory = interval(func(o outcome) float64 { return o.targetMemory })
 	p.Split = interval(func(o outcome) float64 { return o.split })
 	p.Waiting = interval(func(o outcome) float64 { return o.waiting })
-	// A program may touch nothing that has not come.
+	// A program may touch no page that is missing.
 	p.Waiting.Low, p.Waiting.High = max(0, p.Waiting.Low/3-firstFaults*in.Link.RTTSeconds),
 		min(p.Waiting.High*4, p.Split.High*float64(max(1, in.Container.Threads)))
 	p.Waiting.High = max(p.Waiting.High, p.Waiting.Expected)
 	p.Use = Use{Rounds: middle.rounds, Codec: expected.codec.String(), Streams: streams(in),
 		CPUs: middle.cpus}
 	p.Risk, p.watched = risk(p), expected.in.Container.Curve.Longest()
-	// the agent sends the rest before the handover, then
+	// the agent then sends the rest before the handover
 	if mode == migration.PreCopy && tooLong(in, p) != "" {
 		in.Demands.Settings.OnNoConvergence = migration.StopAndCopy
 		return Of(in, mode)
@@ -102,7 +102,7 @@ func Of(in Input, mode migration.Mode) Prediction {
 	return p
 }
 
-// impossible says why a mode cannot be, or must not.
+// impossible returns why a mode is not possible, or not allowed.
 func impossible(in Input, mode migration.Mode) string {
 	switch {
 	case in.Demands.Refused[mode] != "":
@@ -117,9 +117,8 @@ func impossible(in Input, mode migration.Mode) string {
 	return ""
 }
 
-// tooLong says why its state must not be on two nodes for as long as a mode would have it there. A
-// hybrid whose rounds are expected to converge is not refused: if they do not, the agent bounds
-// what is left.
+// tooLong returns why the state must not be on two nodes for as long as a mode would have it there. A
+// hybrid whose rounds are expected to converge is not refused: if they do not, the agent bounds the rest.
 func tooLong(in Input, p Prediction) string {
 	if !splits(p.Mode) && p.Split.Expected == 0 {
 		return ""
@@ -127,15 +126,15 @@ func tooLong(in Input, p Prediction) string {
 	return in.Demands.Split.Refuses(duration(min(p.Split.Expected, migration.MaxMaxSplit.Seconds()+1)))
 }
 
-// SplitOver is for how long both nodes are needed if what is left takes so long at the full speed
-// of the link.
+// SplitOver returns for how long both nodes are needed if the rest takes so long at the full speed of the
+// link.
 func SplitOver(left, rtt time.Duration) time.Duration {
 	return time.Duration(float64(left)/pushShare) + rtt
 }
 
 func splits(mode migration.Mode) bool { return mode == migration.PostCopy || mode == migration.Hybrid }
 
-// Modes lists what is predicted.
+// Modes lists the modes that are predicted.
 func Modes() []migration.Mode {
 	return []migration.Mode{migration.Cold, migration.PreCopy, migration.Hybrid, migration.PostCopy,
 		migration.Restart}
@@ -150,21 +149,21 @@ func All(in Input) []Prediction {
 	return all
 }
 
-// windowBytes is what one connection has under way at most: the window of the receiver (wire.Sysctls).
+// windowBytes is the maximum in flight on one connection: the window of the receiver (wire.Sysctls).
 const windowBytes = 6 << 20
 
-// streams is how many connections are of use.
+// streams returns the useful number of connections.
 func streams(in Input) int {
 	underWay := in.Link.BandwidthBitsPerSecond / 8 * in.Link.RTTSeconds
 	return int(min(8, max(1, math.Ceil(underWay/windowBytes))))
 }
 
-// soonest is after how many seconds a program may use its files again. RabbitMQ with 12.8 MB/s of
-// messages that are soon consumed had 6 MiB to send after 69 s, and 2 to 10 MiB after half a second
+// soonest is after how many seconds a program may reuse its files at the earliest. RabbitMQ with 12.8 MB/s
+// of messages that are soon consumed had 6 MiB to send after 69 s, and 2 to 10 MiB after half a second
 // ("bench studies --study d").
 const soonest = 1.0
 
-// leanings take what is uncertain at its better and at its worse end.
+// leanings returns uncertain values at their better and at their worse end.
 func leanings(in Input) (better, worse leaning) {
 	bandwidth := 0.12 + min(0.3, 5*in.Link.Loss)
 	if rtt := in.Link.RTTSeconds; rtt > 0 {

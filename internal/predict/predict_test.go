@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// programs are those of the grid, of so many pages each.
+// programs are the programs of the grid, with so many pages each.
 func programs(pages float64) map[string]program {
 	n := int(pages)
 	return map[string]program{
@@ -24,9 +24,8 @@ func programs(pages float64) map[string]program {
 	}
 }
 
-// TestAgainstSimulation compares what is predicted with what happens to pages in a simulation, over
-// a grid of programs, links, sizes, contents and modes. What is off by less than 30 ms does not
-// count, as nobody notices.
+// TestAgainstSimulation compares predictions with a simulation of pages, over a grid of programs, links,
+// sizes, contents and modes. An error of less than 30 ms does not count, as nobody notices it.
 func TestAgainstSimulation(t *testing.T) {
 	var downtime, total []float64
 	covered, all := 0, 0
@@ -76,7 +75,7 @@ func TestAgainstSimulation(t *testing.T) {
 	}
 }
 
-// off is by how much a prediction is wrong, as a share of what was measured.
+// off returns the error of a prediction, as a share of the measured value.
 func off(predicted, measured float64) float64 {
 	difference := math.Abs(predicted - measured)
 	if difference <= 0.03 {
@@ -110,7 +109,7 @@ func TestCurve(t *testing.T) {
 	}
 }
 
-// TestChoice tells what is chosen for some containers, in words.
+// TestChoice describes the choice for some containers, in words.
 func TestChoice(t *testing.T) {
 	const pages = 16000
 	all := programs(pages)
@@ -181,7 +180,7 @@ func TestBetter(t *testing.T) {
 	}
 }
 
-// FuzzPredict: whatever is measured, what is predicted is finite, not negative and in order.
+// FuzzPredict: whatever the measurements are, predictions are finite, not negative and in order.
 func FuzzPredict(f *testing.F) {
 	f.Add(int64(1<<30), 1e6, 1e8, 0.02, 0.5, 0.1)
 	f.Add(int64(0), 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -209,7 +208,7 @@ func FuzzPredict(f *testing.F) {
 	})
 }
 
-// TestSaneCurve: of the points that another node has told, those count that can be.
+// TestSaneCurve: only possible points of another node's curve count.
 func TestSaneCurve(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	in := Input{Longer: Curve{{-1, 1}, {nan, 1}, {inf, 1}, {1e308, 1}, {1, nan}, {2, inf}, {3, -1},
@@ -219,9 +218,9 @@ func TestSaneCurve(t *testing.T) {
 	}
 }
 
-// TestFilesUsedAgain asks that a container is not held for as long as all its files take because
-// they may be written faster than the link carries: files are used again, or deleted, and then
-// rounds of them end; a copy that stands still from its begin gets no better.
+// TestFilesUsedAgain: a container must not be held for as long as all its files take just because they may
+// be written faster than the link carries. Files are reused, or deleted, and then their rounds end; a copy
+// that begins with a stopped container is no better.
 func TestFilesUsedAgain(t *testing.T) {
 	in := Input{
 		Container: Container{
@@ -244,8 +243,8 @@ func TestFilesUsedAgain(t *testing.T) {
 	}
 }
 
-// TestSplitForShort asks that of two modes that take as long the one is chosen that has the state
-// on two nodes for less long, where it is known how long they take.
+// TestSplitForShort: of two modes that take equally long, the one that has the state on two nodes for less
+// time is chosen, if their durations are known.
 func TestSplitForShort(t *testing.T) {
 	for _, c := range []struct{ hybrid, watched float64 }{{87, 10}, {140, 10}, {87, 1}} {
 		takes := func(mode migration.Mode, total, split float64) Prediction {
@@ -265,8 +264,8 @@ func TestSplitForShort(t *testing.T) {
 	}
 }
 
-// TestNothingToKeepOut asks that what was learnt of steps does not have a tiny container copied
-// ahead: its freeze cannot get shorter by that.
+// TestNothingToKeepOut: a tiny container is not copied ahead because of learnt step times: that cannot
+// shorten its freeze.
 func TestNothingToKeepOut(t *testing.T) {
 	one := func(mode migration.Mode, downtime, total, frozen float64) Prediction {
 		exactly := func(v float64) Interval { return Interval{Expected: v, Low: v, High: v} }

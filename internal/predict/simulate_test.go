@@ -9,13 +9,13 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// program is what writes in a simulation: how many distinct pages it writes within a time, drawn
-// anew at each call.
+// program writes in a simulation: it returns how many distinct pages it writes within a time, drawn anew at
+// each call.
 type program interface {
 	distinct(seconds float64, chance *rand.Rand) float64 // pages
 }
 
-// groups are pages that are each written at random moments, at the group's rate.
+// groups are groups of pages that are each written at random moments, at the group's rate.
 type groups []struct {
 	pages int
 	rate  float64 // per second, of each page
@@ -41,7 +41,7 @@ func (c cycle) distinct(seconds float64, _ *rand.Rand) float64 {
 	return math.Min(c.pages, math.Round(c.rate*seconds))
 }
 
-// bursts does nothing for most of each second.
+// bursts is idle for most of each second.
 type bursts struct{ groups }
 
 func (b bursts) distinct(seconds float64, chance *rand.Rand) float64 {
@@ -51,15 +51,15 @@ func (b bursts) distinct(seconds float64, chance *rand.Rand) float64 {
 	return b.groups.distinct(seconds, chance)
 }
 
-// simulation is a migration of a program, page by page and round by round, over a link and on
-// machines that are not always as fast. It shares the rules for the end of rounds with the agent,
-// and nothing with the model but Costs.
+// simulation is a migration of a program, page by page and round by round, over a link and on machines
+// whose speed varies. It shares the rules for the end of rounds with the agent, and only Costs with the
+// model.
 type simulation struct {
 	in      Input
 	program program
 	pages   float64
 	chance  *rand.Rand
-	page    float64 // bytes of one on the link
+	page    float64 // bytes of a page on the link
 	stats   []memory.RoundStats
 }
 
@@ -67,7 +67,7 @@ func (s *simulation) about(seconds float64) float64 { return seconds * (0.85 + 0
 
 func (s *simulation) bytesPerSecond() float64 { return s.in.Link.BandwidthBitsPerSecond / 8 * carried }
 
-// transfer is how long so many pages take: the link is not always as fast, and the processor may be slower.
+// transfer returns how long so many pages take: the link's speed varies, and the processor may be slower.
 func (s *simulation) transfer(pages float64) float64 {
 	link := pages * s.page / (s.bytesPerSecond() * (0.93 + 0.1*s.chance.Float64()))
 	return math.Max(link, pages*float64(memory.PageSize())/s.in.Source.PageBytesPerSecond)
@@ -87,7 +87,8 @@ func (s *simulation) decide(mode migration.Mode) memory.Decision {
 	return memory.Decide(s.stats, s.bytesPerSecond(), policy)
 }
 
-// opens is how long a window takes that holds so many bytes, or all that the link holds.
+// opens returns how long it takes to open a window for so many bytes, or for everything that the link
+// holds.
 func (s *simulation) opens(bytes float64) (seconds float64) {
 	rtt := s.in.Link.RTTSeconds
 	for window := 14e3; ; window *= 2 {

@@ -9,9 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestSplitIsBounded tells what is chosen of a container that writes a fifth of its memory each
-// second, faster than the link carries it, so that clients wait least by far in post-copy, which
-// needs both nodes for half a minute.
+// TestSplitIsBounded describes the choice for a container that writes a fifth of its memory each second,
+// faster than the link carries it. Clients wait least by far in post-copy, which needs both nodes for half
+// a minute.
 func TestSplitIsBounded(t *testing.T) {
 	const pages = 16000
 	for _, one := range []struct {
@@ -55,8 +55,8 @@ func TestSplitIsBounded(t *testing.T) {
 	}
 }
 
-// TestSplitOfConvergingHybrid: rounds that converge leave nothing that follows, so nothing refuses
-// them but a node that never does that.
+// TestSplitOfConvergingHybrid: rounds that converge leave nothing to follow, so only a node that never
+// allows it refuses.
 func TestSplitOfConvergingHybrid(t *testing.T) {
 	in := simulated(groups{}, 16000, 100e6, 0.02, 1, 10, 1).in
 	for use, want := range map[migration.PostCopyUse]bool{migration.PostCopyAuto: true,
@@ -81,8 +81,8 @@ func TestPreCopyThatMayNotTurn(t *testing.T) {
 	}
 }
 
-// TestRefusedModesAreNotChosen: the best mode that no policy refuses is chosen, and the choice says which
-// were refused.
+// TestRefusedModesAreNotChosen: the best mode that no policy refuses is chosen, and the choice names the
+// refused modes.
 func TestRefusedModesAreNotChosen(t *testing.T) {
 	in := simulated(groups{}, 16000, 100e6, 0.02, 1, 10, 1).in
 	first, err := Choose(All(in), in.Demands)
@@ -94,7 +94,7 @@ func TestRefusedModesAreNotChosen(t *testing.T) {
 	for refused := first.Mode; ; {
 		in.Demands.Refused[refused] = why
 		choice, err := Choose(All(in), in.Demands)
-		if err != nil { // none is left
+		if err != nil { // no mode is left
 			if len(in.Demands.Refused) != 4 || !strings.Contains(err.Error(), why) {
 				t.Errorf("with %v refused: %v", in.Demands.Refused, err)
 			}

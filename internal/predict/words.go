@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// risk says in words what can be lost.
+// risk describes in words what can be lost.
 func risk(p Prediction) string {
 	switch {
 	case p.Mode == migration.Restart:
@@ -25,7 +25,7 @@ func risk(p Prediction) string {
 	return "none beyond the freeze: until it runs there, any failure leaves it here as it was"
 }
 
-// Seconds writes a time for people.
+// Seconds formats a time for people.
 func Seconds(s float64) string {
 	switch d := time.Duration(s * float64(time.Second)); {
 	case d < time.Second:
@@ -37,7 +37,7 @@ func Seconds(s float64) string {
 	}
 }
 
-// Size writes bytes for people.
+// Size formats bytes for people.
 func Size(bytes float64) string {
 	switch {
 	case bytes < 1e6:
@@ -48,12 +48,12 @@ func Size(bytes float64) string {
 	return fmt.Sprintf("%.3g GB", bytes/1e9)
 }
 
-// spread writes what is expected of a time, and its interval.
+// spread formats the expected value of a time, and its interval.
 func spread(i Interval) string {
 	return fmt.Sprintf("%s (%s to %s)", Seconds(i.Expected), Seconds(i.Low), Seconds(i.High))
 }
 
-// bits writes a bandwidth for people.
+// bits formats a bandwidth for people.
 func bits(perSecond float64) string {
 	switch {
 	case perSecond < 1e6:
@@ -64,7 +64,7 @@ func bits(perSecond float64) string {
 	return fmt.Sprintf("%.3g Gbit/s", perSecond/1e9)
 }
 
-// Better says what would make a migration better than the best that can be had now, by how much.
+// Better lists changes that would improve a migration beyond the best possible now, and by how much.
 func Better(in Input, chosen Prediction) []string {
 	better := []string{}
 	add := func(what string, changed Input, mode migration.Mode) {
@@ -72,7 +72,7 @@ func Better(in Input, chosen Prediction) []string {
 		for _, metric := range []struct {
 			name string
 			of   func(Prediction) float64
-			more float64 // seconds below which nobody cares
+			more float64 // seconds below which the gain does not matter
 		}{
 			{"downtime", func(p Prediction) float64 { return p.Downtime.Expected }, 0.05},
 			{"handoff", func(p Prediction) float64 { return p.Handoff.Expected }, 0.5},
@@ -125,5 +125,5 @@ func Better(in Input, chosen Prediction) []string {
 	return better
 }
 
-// stagedAge is that of a copy which is kept fresh, in the middle.
+// stagedAge is the age of a copy that is kept fresh, in the middle.
 const stagedAge = 5

@@ -1,5 +1,5 @@
-// Package reserve keeps what containers that are about to come will need on this node, so that no two take
-// the same name, address or id, and all of them have room in memory.
+// Package reserve holds reservations for containers that are about to arrive on this node, so that no two
+// take the same name, address or id, and all of them have room in memory.
 //
-// It decides nothing about room: whoever promises memory says how much was free, and judges.
+// It makes no decision about room: the caller who promises memory states how much was free, and decides.
 package reserve

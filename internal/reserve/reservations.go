@@ -8,16 +8,16 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Reservations keep names, addresses, ids and memory of containers that are about to come, so that
-// no two come at once and all have room.
+// Reservations hold names, addresses, ids and memory of containers that are about to arrive, so that no two
+// conflict and all have room.
 type Reservations struct {
 	mu sync.Mutex
-	// by what reserves them: a migration, or a container that is being made
+	// by the owner of the reservation: a migration, or a container that is being created
 	taken map[string]engine.Definition
 	bytes map[string]promise // of memory that is still to be filled, by migration
-	// free is the memory that was free when each node's first container that is still on its way was let in.
+	// free is the memory that was free when a node's first container that is still on its way was admitted.
 	free   map[string]int64
-	orders uint64 // that promises have so far
+	orders uint64 // number of promises so far
 }
 
 // promise is memory for a container that comes from a node.
@@ -27,13 +27,13 @@ type promise struct {
 	order uint64 // of all promises
 }
 
-// New has reserved nothing yet.
+// New returns an empty set of reservations.
 func New() *Reservations {
 	return &Reservations{taken: map[string]engine.Definition{}, bytes: map[string]promise{},
 		free: map[string]int64{}}
 }
 
-// Take reserves what a container has to have alone.
+// Take reserves everything that a container cannot share.
 func (r *Reservations) Take(by string, definition engine.Definition) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *Reservations) Take(by string, definition engine.Definition) error {
 	return nil
 }
 
-// Release gives all back that something has reserved.
+// Release gives back all reservations of an owner.
 func (r *Reservations) Release(by string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *Reservations) Fill(by, node string, bytes, free int64) {
 	r.forgetFree(node)
 }
 
-// forgetFree forgets what was free when nothing is promised to a node any more. The caller has locked mu.
+// forgetFree drops the free memory of a node without promises. The caller has locked mu.
 func (r *Reservations) forgetFree(node string) {
 	for _, have := range r.bytes {
 		if have.node == node && have.bytes > 0 {
@@ -93,9 +93,9 @@ func (r *Reservations) forgetFree(node string) {
 	delete(r.free, node)
 }
 
-// PromisedTo is the memory that containers and staged copies of a node will need here that came
-// before one, but for its own, and what was free before the first of them. If nothing is promised
-// to the one yet, all came before it.
+// PromisedTo returns the memory that a node's containers and staged copies will need here, of those that
+// came before one and without its own, and how much was free before the first of them. If one has no
+// promise yet, all others came before it.
 func (r *Reservations) PromisedTo(node, one string, own ...string) (bytes, free int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *Reservations) PromisedTo(node, one string, own ...string) (bytes, free 
 	return bytes, r.free[node]
 }
 
-// Promised is the memory that other migrations will need here, some of which may be in use already.
+// Promised returns the memory that other migrations will need here, some of which may be in use already.
 func (r *Reservations) Promised(except ...string) (bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

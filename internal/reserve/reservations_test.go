@@ -9,8 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestTake: of two containers that come at once the second one is refused if they share what only
-// one can have.
+// TestTake: of two containers that come at once, the second is refused if they conflict.
 func TestTake(t *testing.T) {
 	address := netip.MustParseAddr("10.88.1.2")
 	first := engine.Definition{ID: "1", Name: "web"}
@@ -52,7 +51,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestPromises: a container counts those that came before it and are still to be filled, and what was free
+// TestPromises: a container counts earlier containers that are still to be filled, and how much was free
 // before the first of them.
 func TestPromises(t *testing.T) {
 	r := New()
@@ -72,7 +71,7 @@ func TestPromises(t *testing.T) {
 	if got := r.Promised("m1"); got != 25 {
 		t.Errorf("to all but the first: %d", got)
 	}
-	r.Fill("m1", "a", 0, 1) // all of it has come
+	r.Fill("m1", "a", 0, 1) // all of its memory has come
 	check("when the first is filled", "m2", nil, 0, 100)
 	r.Release("m2")
 	check("when nothing is promised any more", "m3", nil, 0, 0)

@@ -1,8 +1,8 @@
-// Package sampling measures what predictions are made from: what the containers of this node hold and
-// write (Samples), how fast the node is (Machine), and what past migrations took (Experience).
+// Package sampling measures the input of predictions: the contents and writes of this node's containers
+// (Samples), the speed of the node (Machine), and the results of past migrations (Experience).
 //
-// Samples watches a container only while somebody wants to know, because watching it takes its
-// processor's time, and ends when a migration takes over its processes. Nothing here decides or moves
-// anything: that is for predict and for who asks. The package knows no engine, no migration that is
-// under way and no other node; what it needs of them is in Node.
+// Samples watches a container only while a caller is interested, because watching takes the container's
+// processor time. Watching ends when a migration takes over its processes. Nothing here decides or moves
+// anything: predict and the callers do. The package knows no engine, no current migration and no other
+// node; Node provides what it needs of them.
 package sampling

@@ -9,48 +9,47 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// Experience is what past migrations took, by the other node and the container. Both nodes of a
-// migration learn from it, because the source sends its report, so the way back is as well known as
-// the way there.
+// Experience holds the results of past migrations, by the other node and the container. Both nodes of a
+// migration learn from it, because the source sends its report. So the path in either direction is known.
 type Experience struct {
 	machine  *Machine
-	measured func(container string) (predict.Measured, bool) // what was measured of it not long ago
+	measured func(container string) (predict.Measured, bool) // recent measurements of the container
 
 	mu  sync.Mutex
 	all map[experienced]*lesson
 }
 
-// NewExperience is none yet. What freezes took beyond what the containers account for, as they were
-// measured, teaches the machine.
+// NewExperience returns an empty experience. The machine learns from freezes that took longer than the
+// container's measurements explain.
 func NewExperience(machine *Machine, measured func(container string) (predict.Measured, bool)) *Experience {
 	return &Experience{machine: machine, measured: measured, all: map[experienced]*lesson{}}
 }
 
-// experienced is of what there is experience: a container and a node, or the node and any container.
+// experienced is the key of a lesson: a container and a node, or the node and any container.
 type experienced struct{ node, container string }
 
 type lesson struct {
 	past map[migration.Mode][]predict.Seen
-	// Of rounds and of post-copy pushes: the latest. One may have met a moment in which the processors were
-	// busy, so the middle counts.
+	// The latest of rounds and of post-copy pushes. One of them may have met a moment of busy processors,
+	// so the median counts.
 	rounds, pushes []float64
 	curve          predict.Curve
-	// content is what was sent of each byte of memory; 0: not known.
+	// content is the bytes sent for each byte of memory; 0: not known.
 	content     float64
 	stop, start float64 // seconds, in mode restart; 0: not known
-	files       float64 // bytes that changed of them in a second
+	files       float64 // bytes of files that changed in a second
 	filesKnown  bool
 	at          time.Time
 }
 
 const (
-	// mostLessons bounds what is kept. The one that is the longest ago is forgotten first.
+	// mostLessons bounds the number of lessons. The oldest is dropped first.
 	mostLessons = 512
 	// mostSeen is how many migrations of a mode count.
 	mostSeen = 5
 )
 
-// learn takes what a migration took, over a link that carries so much.
+// learn takes the results of a migration over a link of this bandwidth.
 func (e *Experience) learn(
 	node, container string, report migration.Report, parts predict.Parts, bitsPerSecond float64,
 ) {
@@ -75,7 +74,7 @@ func (e *Experience) learn(
 	}
 }
 
-// take is what one migration teaches.
+// take adds one migration's results to the lesson.
 func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecond float64) {
 	l.at = time.Now()
 	before := l.past[report.Mode]
@@ -102,7 +101,7 @@ func (l *lesson) take(report migration.Report, parts predict.Parts, bitsPerSecon
 	}
 }
 
-// pace is the middle of what was seen, or else what is known otherwise.
+// pace returns the median of the observations, or else the given pace.
 func (l *lesson) pace(p predict.Pace) predict.Pace {
 	if len(l.rounds) > 0 {
 		p.Rounds = predict.Median(l.rounds)
@@ -113,8 +112,8 @@ func (l *lesson) pace(p predict.Pace) predict.Pace {
 	return p
 }
 
-// Of adds what is known of a way to what is known of a container: from when it went it, and from
-// others where it has not.
+// Of adds the experience with a path to the input for a container: from its own migrations there, and from
+// other containers where there are none.
 func (e *Experience) Of(node, container string, in *predict.Input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,7 +121,7 @@ func (e *Experience) Of(node, container string, in *predict.Input) {
 	if others := e.all[experienced{node, ""}]; others != nil {
 		for mode, all := range others.past {
 			seen := predict.Middle(all)
-			seen.Freeze = 0 // it depends on what the container is
+			seen.Freeze = 0 // depends on the container
 			in.Past[mode] = seen
 		}
 		in.Pace = others.pace(predict.Pace{})
@@ -145,9 +144,8 @@ func (e *Experience) Of(node, container string, in *predict.Input) {
 	}
 }
 
-// Learn takes what there is to learn from a migration of this node that has moved its container. The
-// source's report tells all; what a target knows by itself does not. link is what is known of the way
-// to the other node.
+// Learn takes the results of this node's migration that has moved its container. The source's report is
+// complete; the target's own is not. link is the known path to the other node.
 func (e *Experience) Learn(
 	report migration.Report, side migration.Side, container string, link func(node string) predict.Link,
 ) {
@@ -165,18 +163,18 @@ func (e *Experience) Learn(
 	}
 	parts := predict.PartsOf(report, bits/8)
 	if side == migration.Target {
-		parts.End = 0 // it was not over when the source sent its report
+		parts.End = 0 // the migration was not over when the source sent its report
 	}
 	e.learnWork(report, container, parts, bits)
 	e.learn(other, container, report, parts, bits)
 }
 
-// standsStill tells that a report has the source's part of the downtime.
+// standsStill reports whether a phase is the source's part of the downtime.
 func standsStill(p migration.Phase) bool {
 	return p.Name == string(migration.StepFreeze) || p.Name == string(migration.StepStop) && p.Downtime
 }
 
-// learnWork learns how fast this node and the other are at what a freeze takes anyway, of any container.
+// learnWork learns how fast this node and the other are at the part of a freeze that every container needs.
 func (e *Experience) learnWork(
 	report migration.Report, container string, parts predict.Parts, bitsPerSecond float64,
 ) {

@@ -32,8 +32,8 @@ func TestExperience(t *testing.T) {
 	}
 }
 
-// TestPaceOfOthers: a container of which only the beginning is known moves at the pace of others,
-// and one of which it is known at its own.
+// TestPaceOfOthers: a container of which only the beginning is known moves at the pace of others, and a
+// known container at its own pace.
 func TestPaceOfOthers(t *testing.T) {
 	e := noExperience()
 	slow := migration.Report{Mode: migration.PreCopy,
@@ -51,14 +51,14 @@ func TestPaceOfOthers(t *testing.T) {
 	}
 }
 
-// noExperience is that of a node on which nothing was measured.
+// noExperience returns the experience of a node without measurements.
 func noExperience() *Experience {
 	return NewExperience(NewMachine(1),
 		func(string) (predict.Measured, bool) { return predict.Measured{}, false })
 }
 
-// TestWhatTeaches: only a migration that has moved its container, and of which the source has told how long
-// it stood still. Each side learns of the other node, over the link as it goes from the source.
+// TestWhatTeaches: only a migration that has moved its container, and for which the source has reported the
+// downtime, teaches anything. Each side learns of the other node, over the link in the source's direction.
 func TestWhatTeaches(t *testing.T) {
 	freeze := []migration.Phase{{Name: string(migration.StepFreeze), Downtime: true, Seconds: 0.5}}
 	moved := migration.Report{
@@ -75,8 +75,8 @@ func TestWhatTeaches(t *testing.T) {
 		what   string
 		report migration.Report
 		side   migration.Side
-		of     string  // the node that something is known of afterwards
-		rounds float64 // seconds per byte beyond what the link takes
+		of     string  // the node that has a lesson afterwards
+		rounds float64 // seconds per byte beyond the link's
 	}{
 		{"at the source, held up by the link", moved, migration.Source, "b", 0},
 		{"at the target, whose link there is faster", moved, migration.Target, "a", 1e-7},
@@ -97,8 +97,8 @@ func TestWhatTeaches(t *testing.T) {
 	}
 }
 
-// TestSlowFreezesAreLearned: a node on which freezes take longer than its containers account for is slow, and
-// one migration alone does not make it much slower than the last one did.
+// TestSlowFreezesAreLearned: a node whose freezes take longer than its containers explain is slow, and one
+// migration alone does not change that much.
 func TestSlowFreezesAreLearned(t *testing.T) {
 	m := NewMachine(1 << 20) // so that the load of this machine does not count
 	measured := predict.Measured{Container: predict.Container{Processes: 1, Threads: 1}}
@@ -109,7 +109,7 @@ func TestSlowFreezesAreLearned(t *testing.T) {
 		freeze float64
 		want   float64
 	}{
-		{migration.Cold, 2 * work, 1}, // its freeze has all memory in it
+		{migration.Cold, 2 * work, 1}, // all memory is sent in its freeze
 		{migration.PreCopy, 0, 1},     // not known
 		{migration.PreCopy, 2 * work, 2},
 		{migration.PreCopy, 1000 * work, 2 * math.Pow(mostSlowness/2, newestCounts)},

@@ -18,13 +18,12 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// gauge measures one container, in cycles: what there is, what its pages hold, and how many of them
-// it writes within the windows of the dirtying curve. Looking takes a hundredth of a processor at
-// most.
+// gauge measures one container, in cycles: its size, the contents of its pages, and how many of them it
+// writes within the windows of the dirtying curve. A look takes at most a hundredth of a processor.
 type gauge struct {
 	node       Node
 	definition engine.Definition
-	processes  func() ([]int, error) // of the container, also when the measuring has been ended
+	processes  func() ([]int, error) // of the container, even after the measuring has been ended
 	publish    func(predict.Measured)
 	wanted     func() bool
 
@@ -33,13 +32,13 @@ type gauge struct {
 	began   time.Time // the cycle
 	wrote   uint64    // bytes of files by then
 	used    time.Duration
-	looked  time.Duration // what the last look took
+	looked  time.Duration // duration of the last look
 }
 
-// looksShare is how much longer than a look the pause before the next one is.
+// looksShare is how many times longer than a look the pause before the next one is.
 const looksShare = 100
 
-// run goes on until nobody wants to know, or it cannot.
+// run measures until nobody is interested, or measuring fails.
 func (g *gauge) run(ctx context.Context) (err error) {
 	config := memory.SourceConfig{Processes: g.processes}
 	if !g.mayTrack(ctx) {
@@ -60,7 +59,8 @@ func (g *gauge) run(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// mayTrack tells whether its processes may be tracked: nobody else does, and what fills their memory is done.
+// mayTrack reports whether the container's processes may be tracked: no migration or stage tracks them, and
+// their memory is complete.
 func (g *gauge) mayTrack(ctx context.Context) bool {
 	if g.node.Staged(g.definition.ID) {
 		return false
@@ -69,7 +69,7 @@ func (g *gauge) mayTrack(ctx context.Context) bool {
 	return err == nil && filling.State != memory.Filling
 }
 
-// cycle watches through all windows, as long as somebody wants to know.
+// cycle watches through all windows, as long as a caller is interested.
 func (g *gauge) cycle(ctx context.Context) error {
 	if err := g.watcher.Begin(); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (g *gauge) cycle(ctx context.Context) error {
 	return nil
 }
 
-// copied is what is known, with a curve of its own.
+// copied returns the measurements, with a curve of its own.
 func (g *gauge) copied() predict.Measured {
 	m := g.now
 	m.Curve = append(predict.Curve{}, g.now.Curve...)
@@ -135,8 +135,9 @@ func (g *gauge) window(ctx context.Context, window float64) error {
 	return nil
 }
 
-// appendPoint adds to a curve what was written within about a window, which is a round number: on a
-// busy machine it was longer. A curve does not fall: what was written may have gone since.
+// appendPoint adds to a curve the bytes that were written within about a window, which is a round number:
+// on a busy machine the real time was longer. A curve does not fall, because written pages may have gone
+// since.
 func appendPoint(curve predict.Curve, window, elapsed, bytes float64) predict.Curve {
 	bytes *= min(1, window/elapsed)
 	if n := len(curve); n > 0 {
@@ -146,12 +147,12 @@ func appendPoint(curve predict.Curve, window, elapsed, bytes float64) predict.Cu
 }
 
 const (
-	// deltaFactor is how much longer a delta is than what has changed: it says where.
+	// deltaFactor is how much longer a delta is than the changed bytes: it also stores their positions.
 	deltaFactor = 1.25
-	leastRate   = 0.05 // seconds: what is measured over less says little
+	leastRate   = 0.05 // seconds: shorter measurements say little
 )
 
-// begin is what is looked at once in a cycle.
+// begin measures everything that is measured once in a cycle.
 func (g *gauge) begin(ctx context.Context) error {
 	contents, err := g.watcher.Contents()
 	if err != nil {
@@ -166,7 +167,7 @@ func (g *gauge) begin(ctx context.Context) error {
 	return g.look(ctx)
 }
 
-// look adds up what there is.
+// look measures the container's current size.
 func (g *gauge) look(ctx context.Context) error {
 	began := time.Now()
 	defer func() { g.looked = time.Since(began) }()
@@ -207,8 +208,8 @@ func (g *gauge) look(ctx context.Context) error {
 	return nil
 }
 
-// counters are what its processes have written to files, without what they gave up before it was on
-// the disk, and how much processor time they have used.
+// counters returns the bytes that the container's processes have written to files, without those dropped
+// before they reached the disk, and the processor time used.
 func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration) {
 	pids, err := g.node.Engine(g.definition).Processes(ctx, g.definition.ID)
 	if err != nil {
@@ -221,7 +222,7 @@ func (g *gauge) counters(ctx context.Context) (wrote uint64, used time.Duration)
 		}
 		for line := range strings.Lines(string(table)) { // proc_pid_io(5)
 			if value, is := strings.CutPrefix(line, "write_bytes:"); is {
-				// 0 if the kernel says something else
+				// 0 if the kernel prints something else
 				n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
 				wrote += n
 			}

@@ -6,7 +6,8 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// TestCurveDoesNotFall: neither because pages have gone, nor because a machine was too busy to look in time.
+// TestCurveDoesNotFall: the curve does not fall, neither because pages have gone, nor because a machine was
+// too busy to look in time.
 func TestCurveDoesNotFall(t *testing.T) {
 	var curve predict.Curve
 	for _, seen := range []struct{ window, elapsed, bytes, want float64 }{

@@ -13,10 +13,10 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// Samples are what was measured of the containers of this node. They are measured when somebody
-// wants to know, and a little longer; what they write is watched by the tracker that a migration
-// uses, of which a container can have one at a time. So a migration or a stage ends the watching
-// first (Stop), and nobody begins it while there is one.
+// Samples are the measurements of this node's containers. A container is measured when a caller asks, and a
+// little longer. Its writes are watched with the tracker that a migration uses, and a container can have
+// one tracker at a time. So a migration or a stage ends the watching first (Stop), and watching does not
+// begin while there is one.
 type Samples struct {
 	ctx  context.Context //nolint:containedctx // The life of the node: measuring outlives the calls that begin it.
 	node Node
@@ -29,19 +29,19 @@ type Samples struct {
 	over bool
 }
 
-// Node is what there is to know of the node for measuring its containers.
+// Node provides what is needed of the node to measure its containers.
 type Node interface {
-	// Engine is that of a container.
+	// Engine returns a container's engine.
 	Engine(of engine.Definition) Engine
-	// Connections are how many a container has, and the bytes in their queues.
+	// Connections returns a container's number of connections, and the bytes in their queues.
 	Connections(container string) (count int, queuedBytes int64, err error)
-	// Moving tells whether a migration is in charge of a container: nobody else may touch its processes.
+	// Moving reports whether a migration controls a container: nothing else may touch its processes.
 	Moving(container string) bool
-	// Staged tells whether there is a copy of a container for which its processes are tracked.
+	// Staged reports whether a stage tracks the container's processes.
 	Staged(container string) bool
 }
 
-// Engine is what there is to know of a container for measuring it. See engine.Engine.
+// Engine provides what is needed of an engine to measure a container. See engine.Engine.
 type Engine interface {
 	Processes(ctx context.Context, id string) ([]int, error)
 	Memory(ctx context.Context, id string) (memory.FillReport, error)
@@ -51,21 +51,21 @@ type Engine interface {
 // watching is one container that is being measured.
 type watching struct {
 	cancel context.CancelFunc
-	done   chan struct{} // closed when nothing of it is left
-	until  time.Time     // somebody wants to know until then
-	news   chan struct{} // closed when there is something new
-	failed bool          // it has ended because the container cannot be measured
+	done   chan struct{} // closed when the watching has ended completely
+	until  time.Time     // until then, a caller is interested
+	news   chan struct{} // closed when there is a new measurement
+	failed bool          // the watching has ended because the container cannot be measured
 }
 
 const (
-	// watchOn is for how long a container is measured on when somebody has asked: one who looks all
-	// the time asks again.
+	// watchOn is for how long a container is still measured after a caller has asked: a caller who looks
+	// all the time asks again.
 	watchOn = 5 * time.Second
-	// keepSamples is how long what was measured is of use to anybody.
+	// keepSamples is how long a measurement is useful.
 	keepSamples = 10 * time.Minute
 )
 
-// New is without samples yet. Measuring ends with ctx, or by Close.
+// New returns Samples without measurements. Measuring ends with ctx, or by Close.
 func New(ctx context.Context, name string, node Node, log *slog.Logger) *Samples {
 	return &Samples{
 		ctx: ctx, node: node, name: name, log: log,
@@ -73,8 +73,8 @@ func New(ctx context.Context, name string, node Node, log *slog.Logger) *Samples
 	}
 }
 
-// Known is what was measured of a container last, if that is not older than age and it was watched
-// for so long.
+// Known returns the last measurement of a container, if it is not older than age and its curve reaches
+// window.
 func (s *Samples) Known(container string, window, age time.Duration) (predict.Measured, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,13 +82,13 @@ func (s *Samples) Known(container string, window, age time.Duration) (predict.Me
 	return last, is && time.Since(last.At) <= age && last.Curve.Longest() >= window.Seconds()
 }
 
-// Last is what was measured of a container last, and whether that is not too long ago to be of use.
+// Last returns the last measurement of a container, and whether it is recent enough to be useful.
 func (s *Samples) Last(container string) (predict.Measured, bool) {
 	return s.Known(container, 0, keepSamples)
 }
 
-// Look is what is known of a container without watching it: nothing is done in its processes. What
-// it writes is known if it was measured not long ago.
+// Look returns what is known of a container without watching it: it does nothing in its processes. The
+// writes are known if they were measured recently.
 func (s *Samples) Look(ctx context.Context, definition engine.Definition) (predict.Measured, error) {
 	known, _ := s.Last(definition.ID)
 	known.Name, known.ID, known.Node = definition.Name, definition.ID, s.name
@@ -97,9 +97,9 @@ func (s *Samples) Look(ctx context.Context, definition engine.Definition) (predi
 	return g.now, err
 }
 
-// Measure measures a container until it is known how much it writes within a window, unless that is
-// known from not longer ago than age. If it cannot be watched now, because it is being moved for
-// example, what was known is all there is.
+// Measure measures a container until its writes within a window are known, unless there is a measurement
+// that is not older than age. If the container cannot be watched now, for example because a migration moves
+// it, Measure returns the last measurement.
 func (s *Samples) Measure(
 	ctx context.Context, definition engine.Definition, window, age time.Duration,
 ) predict.Measured {
@@ -112,7 +112,7 @@ func (s *Samples) Measure(
 		if w == nil {
 			return known
 		}
-		age = max(age, window+watchOn) // what has come since it was asked for is new
+		age = max(age, window+watchOn) // measurements since the request are new
 		select {
 		case <-news:
 		case <-ctx.Done():
@@ -125,18 +125,18 @@ func (s *Samples) Measure(
 	}
 }
 
-// gaveUp tells whether a container could not be measured: it has ended, for example.
+// gaveUp reports whether a container could not be measured, for example because it has ended.
 func (s *Samples) gaveUp(w *watching) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return w.failed
 }
 
-// Watch has a container measured for a while, if it can be.
+// Watch measures a container for a while, if that is possible.
 func (s *Samples) Watch(definition engine.Definition) { s.watch(definition) }
 
-// watch has a container measured for a while, and returns what is closed when there is something
-// new; nil: it cannot be.
+// watch measures a container for a while, and returns a channel that is closed at the next measurement;
+// nil: the container cannot be measured.
 func (s *Samples) watch(definition engine.Definition) (*watching, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *Samples) watch(definition engine.Definition) (*watching, <-chan struct{
 	return w, w.news
 }
 
-// run measures a container until nobody wants to know any more.
+// run measures a container until nobody is interested any more.
 func (s *Samples) run(ctx context.Context, w *watching, definition engine.Definition) {
 	defer w.cancel()
 	g := &gauge{
@@ -179,15 +179,14 @@ func (s *Samples) run(ctx context.Context, w *watching, definition engine.Defini
 	close(w.done)
 }
 
-// wanted tells whether somebody wants to know yet.
+// wanted reports whether a caller is still interested.
 func (s *Samples) wanted(w *watching) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Before(w.until)
 }
 
-// publish keeps what was measured. What is known of longer windows from before stays, for as long
-// as it is of use.
+// publish keeps a measurement. Earlier points of longer windows stay as long as they are useful.
 func (s *Samples) publish(w *watching, m predict.Measured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +205,7 @@ func (s *Samples) publish(w *watching, m predict.Measured) {
 	w.news = make(chan struct{})
 }
 
-// Stop ends the watching of a container, and returns when nothing of it is left in its processes.
+// Stop ends the watching of a container, and returns when nothing of it is left in the processes.
 func (s *Samples) Stop(container string) {
 	s.mu.Lock()
 	w := s.live[container]
@@ -217,7 +216,7 @@ func (s *Samples) Stop(container string) {
 	}
 }
 
-// Close ends all watching, because the agent ends.
+// Close ends all watching when the agent ends.
 func (s *Samples) Close() {
 	s.mu.Lock()
 	s.over = true

@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// fakeNode has containers of which it knows the processes.
+// fakeNode has containers with known processes.
 type fakeNode struct {
 	pids        []int
 	failed      error // of the engine
@@ -78,8 +78,8 @@ func program(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// TestLook: what there is of a container is known without touching its processes, and what cannot be
-// asked keeps nobody from the rest.
+// TestLook: the size of a container is known without touching its processes, and a question that fails does
+// not hide the rest.
 func TestLook(t *testing.T) {
 	node := &fakeNode{pids: []int{os.Getpid(), program(t)}, connections: 3}
 	s := samplesOf(t, node)
@@ -106,8 +106,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookAtWhatHasEnded: a process that has ended meanwhile does not count, and a container without any
-// is not running.
+// TestLookAtWhatHasEnded: a process that has ended meanwhile does not count, and a container without any is
+// not running.
 func TestLookAtWhatHasEnded(t *testing.T) {
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {
@@ -129,10 +129,10 @@ func TestLookAtWhatHasEnded(t *testing.T) {
 	}
 }
 
-// TestMeasure: whoever asks waits until a window was watched, and hears what was known if that is new
+// TestMeasure: a caller waits until a window was watched, and gets the last measurement if it is new
 // enough.
 func TestMeasure(t *testing.T) {
-	node := &fakeNode{pids: []int{program(t)}, staged: true} // by their contents: others need more rights
+	node := &fakeNode{pids: []int{program(t)}, staged: true} // by their contents: other ways need more rights
 	s := samplesOf(t, node)
 	window := time.Duration(predict.Windows()[0] * float64(time.Second))
 	measured := s.Measure(t.Context(), web, window, time.Minute)
@@ -156,8 +156,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeMeasured: nobody waits for a container whose engine fails, that has ended, that is being
-// moved, or when the node ends.
+// TestWhatCannotBeMeasured: no caller waits for a container whose engine fails, that has ended, that is
+// being moved, or when the node ends.
 func TestWhatCannotBeMeasured(t *testing.T) {
 	for _, one := range []struct {
 		what string
@@ -190,7 +190,7 @@ func TestWhatCannotBeMeasured(t *testing.T) {
 	}
 }
 
-// TestStopEndsTheWatching: whoever takes over the processes of a container is alone with them then.
+// TestStopEndsTheWatching: after Stop, the caller is alone with the container's processes.
 func TestStopEndsTheWatching(t *testing.T) {
 	s := samplesOf(t, &fakeNode{pids: []int{program(t)}, staged: true})
 	s.Watch(web)

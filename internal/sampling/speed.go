@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// nowhere is a lane that takes everything.
+// nowhere is a lane that discards everything.
 type nowhere struct{}
 
 func (nowhere) Send([]byte) error { return nil }
@@ -24,11 +24,11 @@ func (nowhere) Push() error       { return nil }
 // and hands over to the kernel.
 const cipherBytesPerSecond = 1.5e9
 
-// leastSpeed is that of a slow board. What is measured as less was measured while the machine was busy.
+// leastSpeed is the speed of a slow board. A lower result means that the machine was busy.
 const leastSpeed = 0.2e9
 
-// measureSpeed is how many bytes of memory a second one core of this node gets ready to be sent:
-// the best of a few tries, because others use it too. It takes 20 ms.
+// measureSpeed returns how many bytes of memory a second one core of this node prepares for sending: the
+// best of a few tries, because other work uses the core too. It takes 20 ms.
 func measureSpeed() float64 {
 	const tries, runs = 3, 8
 	best := time.Duration(math.MaxInt64)
@@ -45,7 +45,7 @@ func measureSpeed() float64 {
 		data := make([]byte, size)
 		began := time.Now()
 		for run := range runs {
-			for at := 0; at < size; at += 8 { // contents that are new to it
+			for at := 0; at < size; at += 8 { // contents that are new to the pipeline
 				data[at], data[at+1], data[at+2] = byte(run+1), byte(at>>12), byte(at>>20)
 			}
 			put := memory.Run{Task: 1, Address: uint64(run * size), Pages: memory.MaxRunPages}
@@ -64,36 +64,36 @@ func measureSpeed() float64 {
 	return 1 / (1/max(rate, leastSpeed) + 1/cipherBytesPerSecond)
 }
 
-// Machine is this node's speed, as it was measured and as migrations have shown it.
+// Machine is this node's speed, as measured and as migrations have shown it.
 type Machine struct {
 	cores int
 	speed func() float64 // of the page pipeline on one core, bytes per second
 	past  pastWork
 }
 
-// NewMachine is a node with so many cores. Its speed is measured when it is asked for.
+// NewMachine returns a node with so many cores. Its speed is measured on demand.
 func NewMachine(cores int) *Machine {
 	return &Machine{cores: cores, speed: sync.OnceValue(measureSpeed)}
 }
 
-// Predicted is the node as predictions take it.
+// Predicted returns the node as predictions use it.
 func (m *Machine) Predicted() predict.Machine {
 	return predict.Machine{
 		Cores: m.cores, PageBytesPerSecond: m.speed(), Slowness: m.past.slowness() * crowd(m.cores),
 	}
 }
 
-// learn takes what the work of a freeze took, in seconds, and what it takes by predict.
+// learn takes the real and the predicted time of the work in a freeze, in seconds.
 func (m *Machine) learn(took, expected float64) { m.past.learn(took, expected*crowd(m.cores)) }
 
-// pastWork is how much longer dumps and restores took than predict says, the last times.
+// pastWork is how much longer dumps and restores took than predicted, in recent migrations.
 type pastWork struct {
 	mu    sync.Mutex
 	ratio float64 // logarithm
 	known bool
 }
 
-// Bounds of what is believed of one migration, and how much it counts.
+// Bounds of one migration's result, and its weight.
 const (
 	leastSlowness, mostSlowness = 0.4, 4.0
 	newestCounts                = 0.2
@@ -105,7 +105,7 @@ func (p *pastWork) slowness() float64 {
 	return math.Exp(p.ratio)
 }
 
-// learn takes what the freeze's work took, in seconds, and what it takes by predict.
+// learn takes the real and the predicted time of the work in a freeze, in seconds.
 func (p *pastWork) learn(took, expected float64) {
 	if took <= 0 || expected <= 0 {
 		return
@@ -120,12 +120,12 @@ func (p *pastWork) learn(took, expected float64) {
 	p.ratio += newestCounts * (ratio - p.ratio)
 }
 
-// mostCrowd bounds how much longer work is expected to take because others want the processor.
+// mostCrowd bounds how much longer work is expected to take because of other work on the processor.
 const mostCrowd = 3.0
 
-// crowd is about how much longer short work takes because others want the processor, too. They
-// share it, but who has slept comes first, so it is less than how many there are for each core: its
-// root. What that is wrong by is learned.
+// crowd estimates how much longer short work takes because other work uses the processor. Runnable threads
+// share it, but a thread that has slept comes first, so the factor is less than their number for each core:
+// its root. The error is learnt.
 func crowd(cores int) float64 {
 	table, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

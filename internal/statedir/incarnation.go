@@ -18,31 +18,31 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// machineIDFile names the machine, see machine-id(5). A machine without it has no name, and its
-// states are told from each other only.
+// machineIDFile identifies the machine, see machine-id(5). A machine without it has no name, and only its
+// states are distinguished from each other.
 const machineIDFile = "/etc/machine-id"
 
 const (
 	incarnationName = "incarnation.json" // in the state directory
-	// in the run directory: the opening that the state directory had last
+	// in the run directory: the last opening of the state directory
 	openingName = "opening"
 	maxFile     = 4 << 10
 )
 
-// identity is what is durable of a state's incarnation.
+// identity is the durable part of a state's incarnation.
 type identity struct {
-	// ID is random, and made with the state.
+	// ID is random, and created with the state.
 	ID string `json:"id"`
 	// Machine on which the state was made, as machineName has it.
 	Machine string `json:"machine"`
-	// Opening is another random number for each start of an agent, Before the one before it. The
-	// run directory has the last one, too, until the next boot: a state that was put back meanwhile
-	// has an older one.
+	// Opening is a new random number for each start of an agent, Before is the previous one. The run
+	// directory has the last one, too, until the next boot: a state that was put back meanwhile has an
+	// older one.
 	Opening string `json:"opening"`
 	Before  string `json:"before"`
 }
 
-// identify finds the incarnation, and makes a new one durable if there must be one.
+// identify finds the incarnation, and makes a new one durable if needed.
 func (d *Dir) identify(stateDir, runDir, machineFile string) error {
 	machine, err := machineName(machineFile)
 	if err != nil {
@@ -74,10 +74,10 @@ func (d *Dir) identify(stateDir, runDir, machineFile string) error {
 	return nil
 }
 
-// decide says which incarnation a state has that is opened now: text is what it says of itself,
-// empty if nothing, seen the opening in the run directory. The state is written before the run
-// directory; so an agent that was killed in between leaves an opening there that is the state's
-// last but one, which is then kept.
+// decide returns the incarnation of a state that is opened now: text is the state's own record, empty if
+// there is none, seen the opening in the run directory. The state is written before the run directory; so
+// an agent that was killed in between leaves the state's last opening but one there, which is then
+// accepted.
 func decide(text []byte, seen, machine string, random func() string) (next identity, renewed string) {
 	var last identity
 	fresh := func(why string) (identity, string) {
@@ -100,10 +100,10 @@ func decide(text []byte, seen, machine string, random func() string) (next ident
 	return next, ""
 }
 
-// full tells whether an error is that of a full disk.
+// full reports whether an error is that of a full disk.
 func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// name is the incarnation in messages, journals and logs.
+// name returns the incarnation for messages, journals and logs.
 func (i identity) name() string { return i.Machine + "-" + i.ID }
 
 func (i identity) valid() bool {
@@ -137,7 +137,7 @@ func machineName(path string) (string, error) {
 	return hex.EncodeToString(digest.Sum(nil))[:8], nil
 }
 
-// readBounded reads a small file; one that is not there is empty.
+// readBounded reads a small file; a missing file is empty.
 func readBounded(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

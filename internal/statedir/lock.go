@@ -15,30 +15,30 @@ import (
 // lockName is the file in each of the two directories on which the lock is taken.
 const lockName = "agent.lock"
 
-// patience is how long a lock may be held by a process that was killed: the kernel takes a process
-// apart in its own time. A lock that is held longer has an owner that lives.
+// patience is how long a killed process may still hold a lock: the kernel takes a while to end a process. A
+// lock that is held longer has a live owner.
 var patience = 3 * time.Second
 
-// pollEvery is how often a lock that is held is tried again meanwhile.
+// pollEvery is the interval between attempts to take a held lock.
 const pollEvery = 50 * time.Millisecond
 
-// maxHolder bounds what is read of a lock file.
+// maxHolder bounds the bytes read from a lock file.
 const maxHolder = 1 << 10
 
-// ErrLocked says that another process has the directory.
+// ErrLocked means that another process has the directory.
 var ErrLocked = errors.New("another agent has this directory")
 
-// holder is what the owner of a lock writes into its file, for people.
+// holder is the owner's note in a lock file, for people.
 type holder struct {
 	PID   int       `json:"pid"`
 	Since time.Time `json:"since"`
 }
 
-// lock is a flock(2) on a file. It ends with the process, or with the file: the descriptor is
-// closed on exec, so no child has it.
+// lock is a flock(2) on a file. It ends with the process, or with the file: the descriptor is closed on
+// exec, so no child has it.
 type lock struct{ file *os.File }
 
-// take waits at most for patience. Of a directory that another process has nothing is changed.
+// take waits at most for patience. If another process has the directory, take changes nothing in it.
 func take(dir string) (*lock, error) {
 	path := filepath.Join(dir, lockName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // with O_CLOEXEC, as os does
@@ -78,7 +78,7 @@ func writeHolder(file *os.File) error {
 		_, err = file.WriteAt(append(text, '\n'), 0)
 	}
 	if full(err) {
-		return nil // what counts is the lock, and an agent must start on a full disk, too
+		return nil // only the lock counts, and an agent must start on a full disk, too
 	}
 	if err != nil {
 		return fmt.Errorf("note who has the lock: %w", err)
@@ -94,7 +94,7 @@ func readHolder(file io.ReaderAt) string {
 	return describeHolder(text)
 }
 
-// describeHolder puts into words what a lock file says. Its owner may be just about to write it.
+// describeHolder formats the content of a lock file. Its owner may just be writing it.
 func describeHolder(text []byte) string {
 	var h holder
 	if json.Unmarshal(text, &h) != nil || h.PID <= 0 {

@@ -13,16 +13,16 @@ import (
 
 // Dir is an agent's state directory and run directory, locked by this process.
 type Dir struct {
-	// Incarnation is the name of this state: no other has it, and no one that was put in its place.
+	// Incarnation is the name of this state: no other state has it, and no state that was put in its place.
 	Incarnation string
-	// Renewed says why this incarnation is new, for the log; empty: it is the one of the last time.
+	// Renewed is why this incarnation is new, for the log; empty: it is the same as last time.
 	Renewed string
 
 	locks []*lock
 }
 
-// Open locks both directories, which it makes if they do not exist, and reads the incarnation. If
-// another process has them, it returns ErrLocked and has changed nothing.
+// Open locks both directories, creates them if needed, and reads the incarnation. If another process has
+// them, it returns ErrLocked and has changed nothing.
 func Open(stateDir, runDir string) (*Dir, error) {
 	d := &Dir{}
 	for _, dir := range []string{stateDir, runDir} {
@@ -41,8 +41,7 @@ func Open(stateDir, runDir string) (*Dir, error) {
 // hold the content of containers and images.
 var recordPlaces = []string{".", "*", "*/*", "engines/*/*", "images/*/*"}
 
-// collectGarbage removes records that agents were writing when they were killed. A record that cannot be
-// removed does no harm.
+// collectGarbage removes unfinished records of killed agents. A record that cannot be removed does no harm.
 func collectGarbage(stateDir string) {
 	for _, place := range recordPlaces {
 		// the patterns are well-formed, and there is no other error

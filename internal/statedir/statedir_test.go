@@ -39,7 +39,7 @@ func machineFile(t *testing.T, id string) string {
 	return path
 }
 
-// TestIncarnation goes through what can become of a state.
+// TestIncarnation goes through the possible changes of a state.
 func TestIncarnation(t *testing.T) {
 	one, other := machineFile(t, "0123"), machineFile(t, "4567")
 	state, run := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "run")
@@ -101,7 +101,7 @@ func field(t *testing.T, text []byte, name string) string {
 	return all[name]
 }
 
-// TestNoMachineID: such a machine has states, too.
+// TestNoMachineID: a machine without an id has states, too.
 func TestNoMachineID(t *testing.T) {
 	state, run, none := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "none")
 	if a, b := opened(t, state, run, none), opened(t, state, run, none); a.Incarnation != b.Incarnation {
@@ -109,8 +109,8 @@ func TestNoMachineID(t *testing.T) {
 	}
 }
 
-// TestSecondIsRefused: whoever comes second changes nothing in either directory, and learns who was
-// first; when that one has ended he gets them, although a child of it lives on.
+// TestSecondIsRefused: a second agent changes nothing in either directory, and learns who was first; when
+// the first has ended, the second gets them, although a child of the first lives on.
 func TestSecondIsRefused(t *testing.T) {
 	patience = pollEvery
 	state, run := t.TempDir(), t.TempDir()
@@ -169,7 +169,7 @@ func content(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// FuzzFiles: what is in the files of a state may be anything.
+// FuzzFiles: the files of a state may contain anything.
 func FuzzFiles(f *testing.F) {
 	const id = "0123456789abcdef"
 	f.Add([]byte(`{"pid":17,"since":"2026-01-02T03:04:05Z"}`), "")
@@ -184,8 +184,7 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// TestUnfinishedRecordsGo: records that a killed agent was writing are removed, and nothing of a
-// container's files.
+// TestUnfinishedRecordsGo: records that a killed agent was writing are removed, and no files of containers.
 func TestUnfinishedRecordsGo(t *testing.T) {
 	state := t.TempDir()
 	ended := exec.Command("true")

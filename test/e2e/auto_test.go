@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-// auto moves the container as a user does who names no mode, and returns the whole report.
+// auto moves the container like a user who names no mode, and returns the whole report.
 func (c *container) auto(flags ...string) migration.Report {
 	c.t.Helper()
 	from := c.node
@@ -41,12 +41,12 @@ func TestAuto(t *testing.T) {
 	if r := c.auto("--no-post-copy", "--downtime-target", "1ms"); r.Push != nil && r.Push.RemotePages > 0 {
 		t.Errorf("its state was on two nodes, which was forbidden: mode %s, %+v", r.Mode, r.Push)
 	}
-	c.auto("--deadline", "1ms") // that cannot be: it is as fast as it can be, and is told
+	c.auto("--deadline", "1ms") // impossible: it is as fast as possible, and the report says so
 	c.auto("--max-bytes", "200m", "--bandwidth-limit", "500mbit")
 	c.right()
 }
 
-// TestAutoRefuses tells what cannot be, before anything moves.
+// TestAutoRefuses: impossible requests are refused before anything moves.
 func TestAutoRefuses(t *testing.T) {
 	t.Parallel()
 	c := writer(t)
@@ -67,13 +67,13 @@ func TestAutoRefuses(t *testing.T) {
 	c.right()
 }
 
-// TestMeasure watches a container that writes, predicts its migration, and moves it while it is
-// still being watched.
+// TestMeasure watches a container that writes, predicts its migration, and moves it while it is still being
+// watched.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	c := writer(t)
 	var all []predict.Measured
-	table := must(t, c.node, "top", c.name) // ends, as the output is no terminal
+	table := must(t, c.node, "top", c.name) // ends, because the output is no terminal
 	if strings.Count(table, "CONTAINER") != 1 {
 		t.Errorf("top: %q", table)
 	}
@@ -86,7 +86,7 @@ func TestMeasure(t *testing.T) {
 		m.Ratio < 0.5 || m.State != "" {
 		t.Errorf("measured: %+v", m)
 	}
-	// It writes to 2 MiB, a mebibyte a second.
+	// It writes to 2 MiB, a mebibyte per second.
 	if len(m.Curve) < 2 || m.Curve[0].Bytes > m.Curve[1].Bytes || m.Curve[1].Bytes == 0 ||
 		m.Curve[1].Bytes > writerBytes/2 {
 		t.Errorf("what it writes: %+v", m.Curve)
@@ -110,9 +110,8 @@ func TestMeasure(t *testing.T) {
 	c.right()
 }
 
-// TestAutoBoundsSplit plans over a link on which memory that follows takes half a minute: mode auto
-// needs both nodes for that long only if its user allows it, and a mode that is named with a bound
-// is refused.
+// TestAutoBoundsSplit plans over a link on which post-copy takes half a minute: mode auto needs both nodes
+// for that long only if its user allows it, and a mode that is named with a bound is refused.
 func TestAutoBoundsSplit(t *testing.T) {
 	t.Parallel()
 	c := writer(t)

@@ -24,9 +24,9 @@ import (
 // image is the name of the tests' image.
 const image = "localhost/e2e:latest"
 
-// buildAll makes the programs and the image. Programs are built from the sources as they are now,
-// so that nothing old is tested by accident; Go's build cache makes that quick. GODWIT_E2E_PROGRAM
-// names one that is to be tested instead.
+// buildAll builds the programs and the image. It builds programs from the current sources, so that no old
+// binary is tested by accident; Go's build cache makes that fast. GODWIT_E2E_PROGRAM names a program to
+// test instead.
 func buildAll(ctx context.Context, directory string) error {
 	program := os.Getenv("GODWIT_E2E_PROGRAM")
 	if program == "" {
@@ -88,7 +88,7 @@ func file(name, content string) entry {
 	return entry{name: name, mode: 0o644, kind: tar.TypeReg, content: []byte(content)}
 }
 
-// buildImage writes an image with busybox and the workloads as docker save does, in two layers.
+// buildImage writes an image with busybox and the workloads in docker save's format, in two layers.
 func buildImage(dir string) error {
 	base, err := baseLayer(dir)
 	if err != nil {
@@ -101,7 +101,7 @@ func buildImage(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "image.tar"), archive, 0o600)
 }
 
-// imageArchive is an image as docker save writes it.
+// imageArchive returns an image in docker save's format.
 func imageArchive(name string, layers ...[]entry) ([]byte, error) {
 	var blobs []entry
 	var diffIDs, paths []string
@@ -136,7 +136,7 @@ func imageArchive(name string, layers ...[]entry) ([]byte, error) {
 // epoch is the time of all files of the image.
 func epoch() time.Time { return time.Date(2024, 2, 3, 4, 5, 6, 0, time.UTC) }
 
-// baseLayer has programs.
+// baseLayer contains programs.
 func baseLayer(dir string) ([]entry, error) {
 	var entries []entry
 	for _, name := range []string{"bin", "dev", "etc", "proc", "root", "run", "sys", "usr", "usr/share",
@@ -168,7 +168,7 @@ func baseLayer(dir string) ([]entry, error) {
 		file("etc/group", "root:x:0:\nann:x:1002:\nstaff:x:50:ann\n")), nil
 }
 
-// upperLayer has files that workloads change or delete.
+// upperLayer contains files that workloads change or delete.
 func upperLayer() []entry {
 	entries := []entry{
 		file("etc/layer-file", "layer-file\n"), file("etc/deleted-from-layer", "x"),

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// cacheConfig is an nginx that caches what another server of it says: over connections that it
-// keeps (port 80), and over one for each question (port 81), which the other server ends when it
-// has answered. `?fresh=1` asks it anew.
+// cacheConfig is an nginx that caches responses of its other server: over connections that it keeps (port
+// 80), and over one for each request (port 81), which the other server ends after its answer. `?fresh=1`
+// bypasses the cache.
 const cacheConfig = `user root;
 worker_processes 2;
 error_log stderr;
@@ -48,7 +48,7 @@ const (
 	cacheClients  = 12
 )
 
-// cachedLines is how many lines an object has; some are answered by one packet, some need many.
+// cachedLines returns the number of lines of an object; some fit into one packet, some need many.
 func cachedLines(number int) int { return []int{1, 100, 10_000, 100_000}[number%4] }
 
 func cachedObject(number int) []byte {
@@ -59,9 +59,9 @@ func cachedObject(number int) []byte {
 	return text.Bytes()
 }
 
-// TestCache loads an nginx that asks itself, over connections within the container, while it moves:
-// each answer is whole and right, over connections that stay and over new ones, and what is in its
-// cache at the end is, too.
+// TestCache loads an nginx that sends requests to itself, over connections within the container, while it
+// moves: each answer is complete and right, over old connections and over new ones, and so is the cache's
+// content at the end.
 func TestCache(t *testing.T) {
 	t.Parallel()
 	script := "mkdir -p /srv /var/cache/nginx; "
@@ -93,7 +93,7 @@ func TestCache(t *testing.T) {
 	t.Logf("%d answers", readers.answers.Load())
 }
 
-// cacheReaders ask for objects and compare what comes.
+// cacheReaders request objects and compare the answers.
 type cacheReaders struct {
 	t       *testing.T
 	address string
@@ -111,7 +111,7 @@ func newCacheReaders(t *testing.T, address string) *cacheReaders {
 	return r
 }
 
-// all asks for all objects at both ports.
+// all requests all objects at both ports.
 func (r *cacheReaders) all(cached string) {
 	r.t.Helper()
 	for _, port := range []string{"80", "81"} {
@@ -142,7 +142,7 @@ func (r *cacheReaders) start() {
 	}
 }
 
-// end has the clients get their last answers.
+// end waits for the clients' last answers.
 func (r *cacheReaders) end() {
 	r.stopped.Store(true)
 	r.working.Wait()
@@ -152,12 +152,12 @@ func (r *cacheReaders) end() {
 type cacheReader struct {
 	readers *cacheReaders
 	port    string
-	keeps   bool // its connection
+	keeps   bool // it keeps its connection
 	conn    net.Conn
 	reader  *bufio.Reader
 }
 
-// ask for an object, and tell what the cache said.
+// ask requests an object, and returns the cache's status.
 func (r *cacheReader) ask(number int, fresh bool) (cached string, err error) {
 	if err := r.connect(); err != nil {
 		return "", fmt.Errorf("connect: %w", err)

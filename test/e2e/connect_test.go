@@ -19,9 +19,9 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// TestConnect has clients that connect, ask and close all the time, hundreds in a second, while the
-// container moves to and fro: whatever a connection was doing when the container was frozen, it is
-// answered, once.
+// TestConnect has clients that connect, send a request and close all the time, hundreds per second, while
+// the container moves back and forth: whatever the state of a connection at the freeze, it is answered,
+// once.
 func TestConnect(t *testing.T) {
 	t.Parallel()
 	all := []string{cold, preCopy, postCopy, hybrid}
@@ -59,7 +59,7 @@ func connectAll(t *testing.T, rtt time.Duration, modes []string) {
 	asking.check()
 }
 
-// askers are clients that each connect again and again.
+// askers are clients that reconnect again and again.
 type askers struct {
 	t        *testing.T
 	at       string
@@ -69,8 +69,8 @@ type askers struct {
 	answered atomic.Uint64
 }
 
-// start so many clients in a machine of the lab. Some want more than is sent at once, and some are
-// slow to ask.
+// start starts so many clients in a machine of the lab. Some request more than is sent at once, and some
+// are slow to ask.
 func (a *askers) start(machine string, clients int) {
 	for number := range clients {
 		size, think := uint64(0), time.Duration(0)
@@ -94,17 +94,17 @@ func (a *askers) start(machine string, clients int) {
 	}
 }
 
-// end stops them; those that have asked get their answer.
+// end stops them; those that have sent a request get their answer.
 func (a *askers) end() {
 	a.stopped.Store(true)
 	a.working.Wait()
 }
 
-// settled is how long a freeze waits for answers that the container has left to the kernel. The
-// rest of one that takes longer is lost: where the machine has so much else to do that packets are.
+// settled is how long a freeze waits for answers that the container has left to the kernel. The rest of a
+// slower answer is lost, on a machine so busy that packets get lost.
 const settled = 2 * time.Second
 
-// one connects, asks and closes.
+// one connects, sends a request and closes.
 func (a *askers) one(size uint64, think time.Duration) {
 	who, began := a.asked.Add(1), time.Now()
 	doing, err := ask(a.at, who, size, think)
@@ -120,7 +120,7 @@ func (a *askers) one(size uint64, think time.Duration) {
 	}
 }
 
-// ask one question over a connection of its own. What it was doing is for the error.
+// ask sends one request over a separate connection. It returns its current activity for the error.
 func ask(at string, who, size uint64, think time.Duration) (doing string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -132,7 +132,7 @@ func ask(at string, who, size uint64, think time.Duration) (doing string, err er
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "connected", err
 	}
-	time.Sleep(think) // so that it asks when its connection is known to be open; not a synchronisation
+	time.Sleep(think) // so that the connection is known to be open before the request; not a synchronisation
 	if _, err := conn.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, who),
 		size)); err != nil {
 		return "asking", err
@@ -145,7 +145,7 @@ func ask(at string, who, size uint64, think time.Duration) (doing string, err er
 	return fmt.Sprintf("after %d bytes of the answer", len(got)), err
 }
 
-// check wants the container to have answered all that asked, once.
+// check checks that the container has answered every request once.
 func (a *askers) check() {
 	a.t.Helper()
 	var counts [3]uint64
@@ -170,9 +170,9 @@ func (a *askers) check() {
 	}
 }
 
-// TestConnectNobody moves a container while connections are on their way in that never get there:
-// nobody is behind some, and others it does not accept. The move goes on without them, connections
-// that it has stay, and new ones are accepted.
+// TestConnectNobody moves a container while some incoming connections never complete: some have no client,
+// and others are not accepted. The move continues without them, established connections stay, and new ones
+// are accepted.
 func TestConnectNobody(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")
@@ -195,7 +195,7 @@ func TestConnectNobody(t *testing.T) {
 	}
 }
 
-// knock begins handshakes in the name of addresses in the client's network that nobody has.
+// knock begins handshakes from unused addresses in the client's network.
 func knock(t *testing.T, address string, port uint16) {
 	t.Helper()
 	to := netip.MustParseAddr(address).As4()

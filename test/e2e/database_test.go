@@ -12,8 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// again ends the container as a crash does, and starts another one on its volumes: what is there is
-// what is on the disk.
+// again ends the container like a crash, and starts another one on its volumes: only data on disk remains.
 func (c *container) again(image string, flags []string, command ...string) {
 	c.t.Helper()
 	must(c.t, c.node, "rm", "--force", c.name)
@@ -21,9 +20,9 @@ func (c *container) again(image string, flags []string, command ...string) {
 	c.id = strings.TrimSpace(must(c.t, c.node, append(run, command...)...))
 }
 
-// TestRedisAppendOnly counts with a Redis that writes down all that it is told, while it moves;
-// also while it rewrites what it has written. What is on the disk in the end is whole, as Redis'
-// own tool says, and is all that was answered.
+// TestRedisAppendOnly counts with a Redis that logs every command to disk, while it moves, even while it
+// rewrites its log. The final log on disk is valid according to Redis' own tool, and contains every
+// answered command.
 func TestRedisAppendOnly(t *testing.T) {
 	t.Parallel()
 	flags := []string{"-v", "appended:/data"}
@@ -69,9 +68,8 @@ func TestRedisAppendOnly(t *testing.T) {
 	}
 }
 
-// sqliteWriter inserts rows, each a transaction, and prints the number of each when it is there for
-// good. Another process reads them meanwhile: both map the index of the write-ahead log, shared and
-// writable.
+// sqliteWriter inserts rows, each in a transaction, and prints the number of each when it is durable.
+// Another process reads them meanwhile: both map the index of the write-ahead log, shared and writable.
 const sqliteWriter = `
 sqlite3 /data/db 'PRAGMA journal_mode=WAL; CREATE TABLE rows(n INTEGER PRIMARY KEY, content BLOB)' >/dev/null
 echo ready
@@ -83,14 +81,12 @@ while :; do
   sleep 0.002
 done | sqlite3 -bail -cmd '.timeout 10000' /data/db`
 
-// sqliteLocks counts the processes that have the lock by which those that open the database see
-// that it is in use.
+// sqliteLocks counts the processes with the lock that marks the database as in use.
 const sqliteLocks = `grep -l 'POSIX.* READ .* 128 128$' /proc/[0-9]*/fdinfo/* | cut -d/ -f3 | sort -u | wc -l`
 
-// TestSQLite moves a database in WAL mode while it is written. It is whole, and every row that was
-// acknowledged is there. Others open it after each move: if locks were lost they would begin the
-// index anew, under those who have it mapped. Each process opens the database once, so that it does
-// not matter that its inode changes.
+// TestSQLite moves a database in WAL mode while it is written. It stays valid, and every acknowledged row
+// is there. Other processes open it after each move: without the locks they would rebuild the index while
+// others have it mapped. Each process opens the database once, so the change of its inode does not matter.
 func TestSQLite(t *testing.T) {
 	t.Parallel()
 	flags := []string{"-v", "rows:/data"}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// manifest lists all about the container's files that a move must keep.
+// manifest lists every property of the container's files that a move must keep.
 func (c *container) manifest(paths ...string) []string {
 	c.t.Helper()
 	out := c.exec(append([]string{"/bin/state", "manifest"}, paths...)...)
@@ -14,12 +14,12 @@ func (c *container) manifest(paths ...string) []string {
 		c.t.Fatalf("manifest: exit code %d: %.1000s%s", out.code, out.stdout, out.stderr)
 	}
 	lines := slices.Collect(strings.Lines(out.stdout))
-	// A socket that is bound to a name is bound anew at the target, so the times there are new.
+	// A bound unix socket is bound anew at the target, so its times are new.
 	return slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "/run") })
 }
 
-// TestFilesSurvive has files of every sort in the writable layer, in a volume and in /dev/shm, and
-// compares all that can be seen of them.
+// TestFilesSurvive has files of every kind in the writable layer, in a volume and in /dev/shm, and compares
+// all their visible properties.
 func TestFilesSurvive(t *testing.T) {
 	t.Parallel()
 	c := state(t, []string{"-v", "tree:/data"}, "files", "/srv", "/data/tree", "/dev/shm/tree")
@@ -45,7 +45,7 @@ func TestFilesSurvive(t *testing.T) {
 	}
 }
 
-// TestVolumes moves a container with two volumes, one of them read-only, and looks at what becomes of them.
+// TestVolumes moves a container with two volumes, one of them read-only, and checks both.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	first := run(t, []string{"-v", "fixed:/fixed"}, "/bin/sh", "-c",

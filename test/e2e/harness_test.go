@@ -22,13 +22,13 @@ const patience = 2 * time.Minute
 // commandTimeout ends a command that hangs.
 const commandTimeout = 5 * time.Minute
 
-// container is one that a test has made; it is removed at the end of the test, wherever it is then.
+// container is a container of a test; it is removed from its node at the end of the test.
 type container struct {
 	t    *testing.T
 	name string
 	id   string
-	node string // where it should be
-	turn int    // which of the modes its next migration is in
+	node string // its expected node
+	turn int    // index of its next migration's mode
 
 	volumes []string
 }
@@ -71,8 +71,8 @@ func must(t *testing.T, node string, args ...string) string {
 	return out.stdout
 }
 
-// run starts a container on node a, with flags of `godwit run` and a command, and waits until it
-// says that it is ready.
+// run starts a container on node a, with flags of `godwit run` and a command, and waits until it reports
+// that it is ready.
 func run(t *testing.T, flags []string, args ...string) *container {
 	t.Helper()
 	return runImage(t, image, flags, args...)
@@ -87,7 +87,7 @@ func runImage(t *testing.T, image string, flags []string, args ...string) *conta
 		return '-'
 	}
 	name := strings.Trim(strings.Map(clean, strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))), "-")
-	// So that all modes have their turn with something.
+	// This gives all modes their turn.
 	c := &container{t: t, name: name, node: "a", turn: len(t.Name()), volumes: volumesOf(flags)}
 	t.Cleanup(c.remove)
 	command := append(append([]string{"run", "-d", "--name", name}, flags...), image)
@@ -96,7 +96,7 @@ func runImage(t *testing.T, image string, flags []string, args ...string) *conta
 	return c
 }
 
-// volumesOf are the named volumes among the flags of a container.
+// volumesOf returns the named volumes in the flags of a container.
 func volumesOf(flags []string) (volumes []string) {
 	for i, flag := range flags {
 		if flag == "-v" {
@@ -114,7 +114,8 @@ func state(t *testing.T, flags []string, args ...string) *container {
 	return run(t, flags, append([]string{"/bin/state"}, args...)...)
 }
 
-// remove removes the container from the nodes that have it. One that is nowhere is an error: it was lost.
+// remove removes the container from the nodes that have it. If no node has it, it was lost, which is an
+// error.
 func (c *container) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -143,8 +144,7 @@ func (c *container) remove() {
 	c.removeVolumes()
 }
 
-// removeVolumes removes the volumes that stay when their container is removed. They were to be on
-// its node only.
+// removeVolumes removes the volumes that outlive their container. They must be on its node only.
 func (c *container) removeVolumes() {
 	for _, volume := range c.volumes {
 		for _, node := range nodes() {
@@ -164,7 +164,7 @@ func (c *container) removeVolumes() {
 	}
 }
 
-// show prints what may help to see why a test failed.
+// show prints information about a failed test.
 func (c *container) show(ctx context.Context) {
 	for _, node := range nodes() {
 		if out, err := godwit(ctx, node, "logs", "--tail", "20", c.name); err == nil && out.code == 0 {
@@ -212,7 +212,7 @@ func (c *container) exec(args ...string) output {
 	return out
 }
 
-// ask gives the workload a command and returns its answer, without the newline.
+// ask sends a command to the workload and returns its answer, without the newline.
 func (c *container) ask(command ...string) string {
 	c.t.Helper()
 	out := c.exec(append([]string{"/bin/state", "ask"}, command...)...)
@@ -223,7 +223,7 @@ func (c *container) ask(command ...string) string {
 	return strings.TrimSuffix(out.stdout, "\n")
 }
 
-// ok gives the workload a command and wants it to find nothing wrong.
+// ok sends a command to the workload, which must find no error.
 func (c *container) ok(command ...string) {
 	c.t.Helper()
 	if answer := c.ask(command...); answer != "ok" {
@@ -231,7 +231,7 @@ func (c *container) ok(command ...string) {
 	}
 }
 
-// inspected is what the tests need of `godwit inspect`.
+// inspected is the part of `godwit inspect` that the tests need.
 type inspected struct {
 	Definition struct {
 		ID      string `json:"id"`
@@ -273,10 +273,10 @@ const (
 	restart  = "restart"
 )
 
-// modes are those that migrate takes in turn.
+// modes returns the modes that migrate uses in turn.
 func modes() []string { return []string{preCopy, cold, postCopy} }
 
-// report is what the tests need of a migration's report.
+// report is the part of a migration's report that the tests need.
 type report struct {
 	Migration string  `json:"migration"`
 	Mode      string  `json:"mode"`
@@ -290,19 +290,19 @@ type report struct {
 	TotalSeconds    float64         `json:"total_seconds"`
 }
 
-// migrate moves the container to the other node in the modes in turn.
+// migrate moves the container to the other node, with the modes in turn.
 func (c *container) migrate() {
 	c.t.Helper()
 	c.migrateBy(modes()[c.turn%len(modes())])
 	c.turn++
 }
 
-// migrateBy moves the container to the other node and checks that nothing of it is left where it was.
+// migrateBy moves the container to the other node and checks that nothing of it is left on its old node.
 func (c *container) migrateBy(mode string, more ...string) report {
 	c.t.Helper()
 	from := c.node
 	flags := append([]string{"--mode", mode, "--json", "--wait"}, more...)
-	if mode == hybrid { // that nothing fits, so that something follows
+	if mode == hybrid { // nothing fits, so memory follows
 		flags = append(flags, "--downtime-target", "1ms", "--max-rounds", "2")
 	}
 	out, err := godwit(c.t.Context(), from, append([]string{"migrate", c.name, c.other()}, flags...)...)
@@ -329,7 +329,8 @@ func (c *container) migrateBy(mode string, more ...string) report {
 	return r
 }
 
-// survives moves the container there and back, and lets the workload check itself before, between and after.
+// survives moves the container there and back, and lets the workload check itself before, between and
+// after.
 func (c *container) survives() {
 	c.t.Helper()
 	c.ok("check")
@@ -339,8 +340,8 @@ func (c *container) survives() {
 	}
 }
 
-// refused tries to move the container and wants it refused, with words that name what stands
-// against it. The container must be as it was.
+// refused tries to move the container and checks that the refusal contains these words about the obstacle.
+// The container must be unchanged.
 func (c *container) refused(words ...string) {
 	c.t.Helper()
 	before := c.inspect()

@@ -12,21 +12,21 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// sqliteShell is SQLite's own shell as the container's main program. It opens $DATABASE, and others when it
-// is told to: its commands come from a named pipe.
+// sqliteShell runs SQLite's own shell as the container's main program. It opens $DATABASE, and others on
+// command: its commands come from a named pipe.
 const sqliteShell = `
 mkfifo /commands
 sqlite3 "$DATABASE" "PRAGMA journal_mode=$JOURNAL; CREATE TABLE rows(n); INSERT INTO rows VALUES(1)"
 (echo "SELECT 'ready' FROM rows;"; cat 0<>/commands) | sqlite3 $FLAGS "$DATABASE"`
 
-// openDatabase starts a container in which a process has an SQLite database open and does nothing with it.
+// openDatabase starts a container in which a process has an SQLite database open and is idle.
 func openDatabase(t *testing.T, name, database, journal string, flags ...string) *container {
 	t.Helper()
 	flags = append(flags, "--env", "DATABASE="+database, "--env", "JOURNAL="+journal)
 	return served(t, "sqlite", name, "", flags, "sh", "-c", sqliteShell)
 }
 
-// tell gives SQLite's shell a line.
+// tell sends a line to SQLite's shell.
 func (c *container) tell(line string) {
 	c.t.Helper()
 	if out := c.exec("sh", "-c", `echo "$1" >/commands`, "sh", line); out.code != 0 {
@@ -34,7 +34,7 @@ func (c *container) tell(line string) {
 	}
 }
 
-// says waits until the shell has said something.
+// says waits for a line of the shell's output.
 func (c *container) says(text string) {
 	c.t.Helper()
 	c.eventually("the shell to say "+text, func() bool {
@@ -43,7 +43,7 @@ func (c *container) says(text string) {
 	})
 }
 
-// wholeDatabase wants the database to be there.
+// wholeDatabase checks that the database is complete.
 func (c *container) wholeDatabase(path string) {
 	c.t.Helper()
 	out := c.exec("sqlite3", path, "PRAGMA integrity_check; SELECT n FROM rows WHERE n = 1")
@@ -52,9 +52,9 @@ func (c *container) wholeDatabase(path string) {
 	}
 }
 
-// TestOpenDatabase has a process with an open SQLite database, which gets another inode in any move. So it
-// is refused, unless a user knows better: in WAL mode the connection goes on, and with a journal it can
-// still read.
+// TestOpenDatabase has a process with an open SQLite database, which gets another inode in any move. So the
+// move is refused, unless a user knows better: in WAL mode the connection continues, and with a journal it
+// can still read.
 func TestOpenDatabase(t *testing.T) {
 	loadLabImage(t, "sqlite")
 	for name, one := range map[string]struct {
@@ -101,7 +101,7 @@ func TestOpenDatabase(t *testing.T) {
 	t.Run("shared", databaseShared)
 }
 
-// openedMeanwhile opens a database while the memory is being copied: it is refused before the freeze.
+// openedMeanwhile opens a database while the memory is being copied: the move is refused before the freeze.
 func openedMeanwhile(t *testing.T) {
 	const command = `
 memory=$(head -c 20000000 /dev/urandom | base64)
@@ -142,8 +142,8 @@ sleep 100000 | sqlite3 /data/db`
 	c.wholeDatabase("/data/db")
 }
 
-// databaseShared has a database where both nodes see the same inode, so it is not refused. The process
-// notices that another connection of its own has the lock, also if it opens that after the move.
+// databaseShared has a database whose inode is the same on both nodes, so it is not refused. The process
+// notices that another connection of its own has the lock, even if it opens that after the move.
 func databaseShared(t *testing.T) {
 	directory, err := os.MkdirTemp(labtest.Directory, "godwit-e2e-inodes-")
 	if err != nil {

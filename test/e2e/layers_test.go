@@ -17,13 +17,13 @@ import (
 // layersImage has layers that no other image has.
 const layersImage = "localhost/layers"
 
-// hasLayersImage tells whether a node has the whole image.
+// hasLayersImage reports whether a node has the whole image.
 func hasLayersImage(t *testing.T, node string) bool {
 	t.Helper()
 	return strings.Contains(must(t, node, "image", "ls"), layersImage)
 }
 
-// layersReport moves the container and tells what became of layers.
+// layersReport moves the container and returns the result for layers.
 func (c *container) layersReport() (layers *migration.Layers, sent int64) {
 	c.t.Helper()
 	var r struct {
@@ -39,7 +39,7 @@ func (c *container) layersReport() (layers *migration.Layers, sent int64) {
 	return r.Layers, r.Bytes.Layers
 }
 
-// layersCancelled has layers be brought so slowly that there is time to end that.
+// layersCancelled fetches layers so slowly that there is time to cancel that.
 func (c *container) layersCancelled() {
 	c.t.Helper()
 	must(c.t, c.node, "stage", c.name, c.other(), "--layers-only", "--bandwidth-limit", "100kbit", "--detach")
@@ -52,7 +52,7 @@ func (c *container) layersCancelled() {
 	if hasLayersImage(c.t, c.other()) {
 		c.t.Error("the image is there although nobody waited for it")
 	}
-	must(c.t, c.node, "stage", "rm", c.name, c.other()) // takes it off the list
+	must(c.t, c.node, "stage", "rm", c.name, c.other()) // removes it from the list
 	if left := c.stages(c.node); len(left) != 0 {
 		c.t.Errorf("on the list: %+v", left)
 	}
@@ -62,8 +62,8 @@ func (c *container) layersCancelled() {
 	}
 }
 
-// TestLayers: layers are brought when a container starts, when a user wants it, or when it moves;
-// those that are there are not.
+// TestLayers: layers are fetched when a container starts, when a user requests it, or when it moves;
+// existing layers are not.
 func TestLayers(t *testing.T) {
 	const bulk = 1 << 20
 	archive, err := labimage.OfProgram("layers", inWorld("godwit-lab"), world.directory, bulk, bulk/2)
@@ -109,8 +109,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestLayerPartly: of a layer that was rebuilt with a small change, only the change is sent to a
-// node that has it as it was.
+// TestLayerPartly: of a layer that was rebuilt with a small change, only the change is sent to a node with
+// the old version.
 func TestLayerPartly(t *testing.T) {
 	const repository = "localhost/rebuilt"
 	base, err := baseLayer(world.directory)

@@ -24,7 +24,7 @@ func (c *container) gone(node string) {
 	}
 }
 
-// traces lists what a node has of a container.
+// traces lists a node's traces of a container.
 func traces(node, id string) []string {
 	root, pid, err := place(node)
 	if err != nil {
@@ -66,7 +66,7 @@ func place(node string) (root string, pid int, err error) {
 	return root, pid, err
 }
 
-// view is what a node has of things that containers and migrations add to, one line each.
+// view lists a node's objects to which containers and migrations add, one line each.
 type view []string
 
 func viewLab() (map[string]view, error) {
@@ -87,8 +87,8 @@ func viewNode(node string) (view, error) {
 		"var/lib/godwit/migrations/*/images")
 }
 
-// leftInLab lists what the nodes have and had not before. What goes away a moment after a command
-// has ended is waited for.
+// leftInLab lists the nodes' new objects. It waits for objects that disappear a moment after a command has
+// ended.
 func leftInLab(before map[string]view) []string {
 	var left []string
 	labtest.Within(patience, func() bool {
@@ -109,8 +109,8 @@ func leftInLab(before map[string]view) []string {
 	return left
 }
 
-// ofLXC tells what LXC makes on a node at its first container, and keeps, and the tests' place for
-// its containers.
+// ofLXC reports whether a line is about permanent objects of a node's first LXC container, or the tests'
+// directory for its containers.
 func ofLXC(line string) bool {
 	return strings.HasSuffix(line, "/lxc.pivot") || strings.HasPrefix(line, "mount at /var/lib/lxc")
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestLimits checks the limits of a container's cgroup: by what they do to its processes, and in
-// the kernel's files.
+// TestLimits checks the limits of a container's cgroup: by their effect on its processes, and in the
+// kernel's files.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	c := state(t, []string{"--memory", "64m", "--cpus", "0.5", "--pids", "40"}, "limits")
@@ -19,7 +19,7 @@ func TestLimits(t *testing.T) {
 	c.survivesWith(c.cgroupLimits)
 }
 
-// survivesWith is survives with a further check after each move.
+// survivesWith is survives with an additional check after each move.
 func (c *container) survivesWith(check func()) {
 	c.t.Helper()
 	c.ok("check")
@@ -30,7 +30,7 @@ func (c *container) survivesWith(check func()) {
 	}
 }
 
-// cgroupLimits looks at the files of the cgroups, of either version.
+// cgroupLimits checks the files of the cgroups, of either version.
 func (c *container) cgroupLimits() {
 	c.t.Helper()
 	root, _, err := place(c.node)
@@ -84,8 +84,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestOutput moves a container that writes numbered lines to both of its outputs, in bursts that
-// the pipes cannot hold and steadily, so that it is frozen in the middle of writing and of lines.
+// TestOutput moves a container that writes numbered lines to both of its outputs, in bursts larger than the
+// pipes and steadily, so that it is frozen in the middle of writes and of lines.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
@@ -107,7 +107,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// consecutive wants "word 0", "word 1", … "word end".
+// consecutive expects "word 0", "word 1", … "word end".
 func consecutive(t *testing.T, word, text string, least int) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -124,7 +124,7 @@ func consecutive(t *testing.T, word, text string, least int) {
 	}
 }
 
-// TestFollowedLogs follows a container's output at each node: what -f shows there is all, from the
+// TestFollowedLogs follows a container's output at each node: -f shows the complete output there, from the
 // first line.
 func TestFollowedLogs(t *testing.T) {
 	t.Parallel()
@@ -185,7 +185,7 @@ func TestExec(t *testing.T) {
 		c.eventually("its answer to a signal",
 			func() bool { return strings.Count(c.logs().stdout, "heard") == move+1 })
 	}
-	// It ends where it is, and its exit code is known there.
+	// It ends on its node, which knows the exit code.
 	must(t, c.node, "stop", "--time", "0s", c.name)
 	if out, err := godwit(t.Context(), c.node, "wait", c.name); err != nil || out.code != 137 {
 		t.Errorf("its exit code: %v, %d", err, out.code)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// lxcPlace gives the nodes places of their own for LXC's containers: the machine's are not for tests.
+// lxcPlace gives the nodes separate directories for LXC's containers: the machine's are not for tests.
 var lxcPlace = sync.OnceValue(func() (err error) {
 	for _, node := range nodes() {
 		err = errors.Join(err, world.lab.PrepareLXC(context.Background(), node))
@@ -30,8 +30,8 @@ func inNode(t *testing.T, node string, args ...string) string {
 	return strings.TrimSpace(out.stdout)
 }
 
-// startLXC makes a container on node a by LXC's own tools: a system container with busybox's init,
-// and a workload as its service.
+// startLXC makes a container on node a with LXC's own tools: a system container with busybox's init, and a
+// workload as its service.
 func startLXC(t *testing.T, name, address, workload string) *container {
 	t.Helper()
 	if err := lxcPlace(); err != nil {
@@ -45,7 +45,7 @@ func startLXC(t *testing.T, name, address, workload string) *container {
 	}
 	program, err := os.ReadFile(inWorld("state"))
 	err = errors.Join(err, os.WriteFile(filepath.Join(directory, "rootfs/bin/state"), program, 0o755),
-		os.MkdirAll(filepath.Join(directory, "rootfs/run"), 0o755)) // where the workload listens
+		os.MkdirAll(filepath.Join(directory, "rootfs/run"), 0o755)) // the workload listens there
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,11 +60,11 @@ func startLXC(t *testing.T, name, address, workload string) *container {
 	return c
 }
 
-// ownedByLXC wants that LXC's own tools have the container, as it was made, and that the other
-// node's have not.
+// ownedByLXC checks that LXC's own tools have the container, unchanged, and that those of the other node do
+// not.
 func (c *container) ownedByLXC(name string) {
 	c.t.Helper()
-	c.eventually("LXC's list with "+name, func() bool { // its autostart comes last
+	c.eventually("LXC's list with "+name, func() bool { // its autostart settings come last
 		got := inNode(c.t, c.node, "lxc-ls", "-f", "-F", "NAME,STATE,AUTOSTART")
 		return strings.Join(strings.Fields(got), " ") == "NAME STATE AUTOSTART "+name+" RUNNING 1"
 	})
@@ -80,7 +80,8 @@ func (c *container) ownedByLXC(name string) {
 	}
 }
 
-// TestLXC moves a container of LXC to and fro in all modes, with connections; then LXC stops and starts it.
+// TestLXC moves a container of LXC back and forth in all modes, with connections; then LXC stops and starts
+// it.
 func TestLXC(t *testing.T) {
 	c := startLXC(t, "one", "10.88.1.200", "tcp")
 	p, q := c.dial("client", "from-client"), c.accept("client", "to-client")
@@ -103,7 +104,8 @@ func TestLXC(t *testing.T) {
 	c.ok("check")
 }
 
-// TestLXCRefused wants what LXC's own restore cannot take over refused, by name, before anything moves.
+// TestLXCRefused: features that LXC's own restore cannot take over are refused with their names, before
+// anything moves.
 func TestLXCRefused(t *testing.T) {
 	if err := lxcPlace(); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// world is what all tests share: a container that one test leaves behind would be found at the end.
+// world is shared by all tests: the final check finds containers that a test leaves behind.
 var world struct {
 	lab       *lab.Lab
 	directory string // of programs and images, on the machine
@@ -43,8 +43,8 @@ func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 	return err
 }
 
-// warmUp moves a container there and back, so that what nodes make at their first container and
-// migration, and keep, is there before the tests.
+// warmUp moves a container there and back, so that permanent objects of the first container and migration
+// exist before the tests.
 func warmUp(ctx context.Context) error {
 	for _, step := range [][]string{
 		{"a", "run", "-d", "--name", "warm-up", image, "/bin/sleep", "1000"},
@@ -63,8 +63,8 @@ func nodes() []string { return labtest.Nodes() }
 // inWorld is the path of a file that the tests have made.
 func inWorld(name string) string { return filepath.Join(world.directory, name) }
 
-// loadImage loads an image by the command line. The lab's nodes have directories of their own for temporary
-// files, so the archive goes in by standard input.
+// loadImage loads an image through the command line. The lab's nodes have separate directories for
+// temporary files, so the archive comes through standard input.
 func loadImage(ctx context.Context, node, path string) error {
 	archive, err := os.Open(path)
 	if err != nil {

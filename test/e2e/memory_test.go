@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// memories are programs that check all of their memory all the time while they do to it what programs do.
+// memories returns programs that check all of their memory all the time while they use it like real
+// programs.
 func memories() map[string][]string {
 	return map[string][]string{
 		"one":       {"-mb", "64", "-threads", "1"},
@@ -24,11 +25,11 @@ func memories() map[string][]string {
 	}
 }
 
-// migrationsVariable says how many migrations TestMemory does in all; make soak sets it.
+// migrationsVariable is the total number of migrations in TestMemory; make soak sets it.
 const migrationsVariable = "GODWIT_E2E_MIGRATIONS"
 
-// TestMemory moves programs that check their memory, in all modes that are live, to and fro, one
-// after the other. Every page is looked at before each move and after it.
+// TestMemory moves programs that check their memory, in all live modes, back and forth, one after the
+// other. Every page is checked before each move and after it.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	all := memories()
@@ -56,7 +57,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// soak moves a program, in the modes in turn from the first'th on.
+// soak moves a program, with the modes in turn, beginning with mode first.
 func soak(t *testing.T, first, migrations int, program []string) {
 	c := run(t, nil, program...)
 	var downtimes []float64
@@ -75,14 +76,14 @@ func soak(t *testing.T, first, migrations int, program []string) {
 		1000*downtimes[len(downtimes)/2], 1000*downtimes[len(downtimes)-1])
 }
 
-// round is what the program says after it has looked at each of its pages.
+// round is the program's report after a check of all its pages.
 type round struct {
 	number          int
 	bad             int64
 	checked, others int64
 }
 
-// rounds reads what the program has said. What it says when a page is wrong fails the test, as does its end.
+// rounds parses the program's reports. A report of a wrong page fails the test, as does the program's end.
 func (c *container) rounds() []round {
 	c.t.Helper()
 	out := c.logs()
@@ -103,8 +104,8 @@ func (c *container) rounds() []round {
 	return all
 }
 
-// looksAtAll waits until the program has looked at all pages once more, from the first to the last,
-// and returns how many it has checked meanwhile. Those who share memory with it must have gone on,
+// looksAtAll waits until the program has checked all pages once more, from the first to the last, and
+// returns how many it has checked meanwhile. Processes that share memory with it must have made progress,
 // too.
 func (c *container) looksAtAll() int64 {
 	c.t.Helper()

@@ -17,7 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// The seeds of what goes to the container and what comes from it, as in workloads/net.c.
+// The seeds of the data to the container and from it, as in workloads/net.c.
 const (
 	inward  = 1
 	outward = 2
@@ -40,7 +40,7 @@ func patternAt(seed, at uint64, size int) []byte {
 	return data
 }
 
-// peer is the other end, in a client or node, of a connection of the container.
+// peer is the other end, in a client or node, of a container's connection.
 type peer struct {
 	t              *testing.T
 	name           string
@@ -93,7 +93,7 @@ func newPeer(t *testing.T, name string, conn net.Conn) *peer {
 		_ = p.conn.Close()
 		p.writing.Wait()
 	})
-	// What the peer does not read must not fit into its own buffer.
+	// Unread data must not fit into the peer's own buffer.
 	if err := errors.Join(p.conn.SetReadBuffer(1<<16),
 		p.conn.SetDeadline(time.Now().Add(2*patience))); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func newPeer(t *testing.T, name string, conn net.Conn) *peer {
 	return p
 }
 
-// write sends bytes in the background: there may be more than the queues take.
+// write sends bytes in the background, because they may exceed the queues.
 func (p *peer) write(size int) {
 	data := patternAt(inward, p.sent, size)
 	p.sent += uint64(size)
@@ -113,7 +113,7 @@ func (p *peer) write(size int) {
 	})
 }
 
-// read wants so many more bytes of what the container sends.
+// read expects so many more bytes from the container.
 func (p *peer) read(size uint64) {
 	p.t.Helper()
 	data := make([]byte, size)
@@ -127,7 +127,7 @@ func (p *peer) read(size uint64) {
 	p.received += size
 }
 
-// end wants the container to have ended its side.
+// end expects the container to end its side.
 func (p *peer) end() {
 	p.t.Helper()
 	if n, err := p.conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
@@ -135,7 +135,7 @@ func (p *peer) end() {
 	}
 }
 
-// stuff lets the container write until no more goes, and returns how much that was.
+// stuff lets the container write until the queues are full, and returns how much it wrote.
 func (c *container) stuff(p *peer) uint64 {
 	c.t.Helper()
 	size, err := strconv.ParseUint(c.ask("stuff", p.name), 10, 64)
@@ -145,17 +145,16 @@ func (c *container) stuff(p *peer) uint64 {
 	return size
 }
 
-// TestTCP moves a container with connections in both directions, to and from a client and both
-// nodes, with data in the queues of both ends.
+// TestTCP moves a container with connections in both directions, to and from a client and both nodes, with
+// data in the queues of both ends.
 func TestTCP(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")
 	const size = 1 << 20
 	var peers []*peer
 	stuffed := map[*peer]uint64{}
-	// Not to b: a connection to the node to which the container moves has its other end at the
-	// container's new host itself, which knows it by the address that the old one gave it. It is
-	// lost.
+	// Not to b: a connection to the node to which the container moves has its other end at the container's
+	// new host itself, which knows the connection by the address that the old host gave it. It is lost.
 	for _, machine := range []string{"client", "a"} {
 		peers = append(peers, c.dial(machine, "from-"+machine), c.accept(machine, "to-"+machine))
 	}
@@ -188,8 +187,8 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// TestHalfClosed moves connections of which one side has ended, before and after the other knows,
-// with data still in the queues.
+// TestHalfClosed moves connections of which one side has ended, before and after the other side knows, with
+// data still in the queues.
 func TestHalfClosed(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")
@@ -240,7 +239,7 @@ func TestHalfClosed(t *testing.T) {
 	}
 }
 
-// TestListening makes new connections to a container after each move, from a client and both nodes.
+// TestListening opens new connections to a container after each move, from a client and both nodes.
 func TestListening(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")
@@ -262,13 +261,12 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// unanswered is how much a connection of TestTraffic has under way at most. More than tcp_rmem lets
-// a receive queue grow to makes connections stand still for good on Linux 6.17 and later, moved or
-// not: see criu.Relief.
+// unanswered is the maximum in flight on a connection of TestTraffic. More data than a receive queue may
+// hold (tcp_rmem) stalls connections for good on Linux 6.17 and later, moved or not: see criu.Relief.
 const unanswered = 1 << 20
 
-// TestTraffic has connections that never rest while the container moves several times. Each byte
-// comes back, in order.
+// TestTraffic has connections that are never idle while the container moves several times. Each byte comes
+// back, in order.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")
@@ -288,7 +286,7 @@ func TestTraffic(t *testing.T) {
 	both.Wait()
 }
 
-// echoed is the size of the pieces that are echoed.
+// echoed is the size of the echoed pieces.
 const echoed = 1000
 
 // ask sends piece after piece, while there is room, and ends its side.
@@ -296,7 +294,7 @@ func (p *peer) ask(stop *atomic.Bool, room chan<- struct{}) {
 	defer close(room)
 	for at := uint64(0); !stop.Load(); at += echoed {
 		room <- struct{}{}
-		_ = p.conn.SetWriteDeadline(time.Now().Add(2 * patience)) // an error is one of the write, too
+		_ = p.conn.SetWriteDeadline(time.Now().Add(2 * patience)) // its error is also the write's
 		if _, err := p.conn.Write(patternAt(inward, at, echoed)); err != nil {
 			p.t.Errorf("%s: %v", p.name, err)
 			break
@@ -307,7 +305,7 @@ func (p *peer) ask(stop *atomic.Bool, room chan<- struct{}) {
 	}
 }
 
-// answers compares what comes back, and makes room for so much more.
+// answers compares the echoes, and makes room for as many pieces.
 func (p *peer) answers(room <-chan struct{}) {
 	buffer := make([]byte, 1<<16)
 	for at := uint64(0); ; {
@@ -329,22 +327,22 @@ func (p *peer) answers(room <-chan struct{}) {
 			break
 		}
 	}
-	for range room { // whoever still asks sees the error itself
+	for range room { // the sender sees the error itself
 	}
 }
 
-// unansweredDatagrams is how many of TestUDP's datagrams are under way to a socket at most: fewer
-// than the receive buffers of both ends take, wherever they wait. On a machine on which neither end
-// gets to read for a while more would be lost in these buffers, which nobody has promised to
-// prevent. Of a lost one there is no answer: it keeps its place until the end.
+// unansweredDatagrams is the maximum number of TestUDP's datagrams in flight to a socket: fewer than the
+// receive buffers of both ends hold, wherever they wait. If neither end gets to read for a while on a busy
+// machine, more would be lost in these buffers, which no promise covers. A lost datagram has no answer: it
+// keeps its place until the end.
 const unansweredDatagrams = 150
 
-// datagramBuffer is the size that both ends ask for, as in workloads/net.c: the kernel takes twice
-// that, for its own needs.
+// datagramBuffer is the size that both ends request, as in workloads/net.c: the kernel doubles it for its
+// own needs.
 const datagramBuffer = 200000
 
-// TestUDP sends numbered datagrams to a container all the time while it moves, to a connected and
-// an unconnected socket. Each must arrive once, and each answer must come back.
+// TestUDP sends numbered datagrams to a container all the time while it moves, to a connected and an
+// unconnected socket. Each must arrive once, and each answer must come back.
 func TestUDP(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "udp")
@@ -437,7 +435,7 @@ func (d *datagrams) start() {
 	})
 }
 
-// answer notes an answer. The first one to a datagram makes room for another datagram.
+// answer records an answer. The first answer to a datagram makes room for another datagram.
 func (d *datagrams) answer(number uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -451,7 +449,7 @@ func (d *datagrams) stop() {
 	d.sending.Wait()
 }
 
-// answered wants one answer to each datagram.
+// answered expects one answer to each datagram.
 func (d *datagrams) answered() {
 	d.t.Helper()
 	complete := func() bool {

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestOverlay: what containers on different nodes say to each other is encrypted without anybody's
-// doing anything for it.
+// TestOverlay: traffic between containers on different nodes is encrypted without any configuration.
 func TestOverlay(t *testing.T) {
 	t.Parallel()
 	c := state(t, nil, "tcp")

@@ -8,7 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// placements lists the copies that a node makes where the container may go.
+// placements lists a node's copies at nodes to which the container may move.
 func (c *container) placements(node string) (copies []migration.Stage) {
 	c.t.Helper()
 	var all []migration.Stage
@@ -51,8 +51,8 @@ func (c *container) noCopies() {
 	}
 }
 
-// TestStagePath: copies are made in time, a migration goes on from them, and the rest of the path
-// goes with the container.
+// TestStagePath: copies are made in time, a migration starts from them, and the rest of the path moves with
+// the container.
 func TestStagePath(t *testing.T) {
 	c := writer(t)
 	var told []migration.Stage
@@ -84,15 +84,15 @@ func TestStagePath(t *testing.T) {
 	c.right()
 }
 
-// precopyBytes moves the container, and tells what its memory took.
+// precopyBytes moves the container, and returns its memory's size and the bytes sent for it.
 func (c *container) precopyBytes() (raw, sent int64) {
 	c.t.Helper()
 	p := c.precopy()
 	return p.bytes()
 }
 
-// TestStageNearest: the nearest neighbour has a copy, wherever the container is, until that is not
-// wanted any more.
+// TestStageNearest: the nearest neighbour has a copy, wherever the container is, until the user turns that
+// off.
 func TestStageNearest(t *testing.T) {
 	c := writer(t)
 	must(t, "a", "stage", c.name, "--nearest", "1", "--budget", "1GiB")
@@ -115,12 +115,12 @@ func TestStageNearest(t *testing.T) {
 	c.right()
 }
 
-// TestStageIdle: a copy that is made way for is kept where it is, and goes with the container's end.
+// TestStageIdle: a copy that loses its turn stays on its node, and is removed when the container ends.
 func TestStageIdle(t *testing.T) {
 	c := writer(t)
 	must(t, "a", "stage", c.name, "--nearest", "1")
 	c.copyIs("b", migration.StageReady)
-	c.migrateBy(cold) // which does not go on from it, and forgets it
+	c.migrateBy(cold) // which does not use the copy, and removes it
 	c.eventually("the policy at b", func() bool { return len(c.placements("b")) > 0 })
 	c.copyIs("a", migration.StageIdle)
 	must(t, "b", "rm", "--force", c.name)
@@ -128,7 +128,7 @@ func TestStageIdle(t *testing.T) {
 	c.id = ""
 }
 
-// TestPlacementRefused: what makes no sense is refused with the reason.
+// TestPlacementRefused: invalid requests are refused with the reason.
 func TestPlacementRefused(t *testing.T) {
 	c := writer(t)
 	for _, test := range []struct {

@@ -2,12 +2,12 @@ package e2e
 
 import "testing"
 
-// each of these workloads checks itself; what it sets up is in its source.
+// TestStatesSurvive: each of these workloads checks itself; its source describes the state that it sets up.
 func TestStatesSurvive(t *testing.T) {
 	for _, one := range []struct {
 		name   string
 		flags  []string
-		finish bool // has a command that uses up what can be used up only once
+		finish bool // it has a command for state that can be used only once
 	}{
 		{name: "tree", finish: true},
 		{name: "threads", finish: true},

@@ -34,12 +34,12 @@ func linked(t *testing.T, link lab.Link) {
 	})
 }
 
-// narrow is a link over which memory that cannot be compressed follows for many seconds.
+// narrow returns a link on which incompressible memory follows for many seconds.
 func narrow() lab.Link {
 	return lab.Link{BandwidthBitsPerSecond: 20_000_000, RTT: 10 * time.Millisecond}
 }
 
-// pushes are programs that use their memory as programs do, while it comes.
+// pushes returns programs that use their memory like real ones while it comes.
 func pushes() map[string]string {
 	return map[string]string{
 		"forks":    "/bin/chaos -mb 8 -pause 2ms -chaos -children 2 -deeds fork",
@@ -50,10 +50,10 @@ func pushes() map[string]string {
 	}
 }
 
-// TestPushMemory lets programs do all that while their memory follows them.
+// TestPushMemory lets programs use their memory while it follows them.
 func TestPushMemory(t *testing.T) {
 	link := narrow()
-	link.BandwidthBitsPerSecond /= 5 // what they hold compresses well
+	link.BandwidthBitsPerSecond /= 5 // their contents compress well
 	linked(t, link)
 	for name, program := range pushes() {
 		t.Run(name, func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestPushMemory(t *testing.T) {
 	}
 }
 
-// TestPushLinks moves a program that checks its memory over links of several kinds; over the worst
-// if there is time.
+// TestPushLinks moves a program that checks its memory over links of several kinds; over the worst one if
+// there is time.
 func TestPushLinks(t *testing.T) {
 	links := []lab.Link{{BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond}}
 	if os.Getenv(migrationsVariable) != "" {
@@ -89,8 +89,8 @@ func TestPushLinks(t *testing.T) {
 	}
 }
 
-// TestPushRedis counts with a Redis whose memory follows, over one connection: every answer comes,
-// once, and is right.
+// TestPushRedis counts with a Redis in post-copy, over one connection: every answer comes, once, and is
+// right.
 func TestPushRedis(t *testing.T) {
 	linked(t, lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: 20 * time.Millisecond})
 	c, conn := server(t, "redis", "6379")
@@ -120,7 +120,7 @@ func (c *container) depart(flags ...string) string {
 		append([]string{"migrate", "--detach", c.name, c.other(), "--mode", "cold"}, flags...)...))
 }
 
-// reported reads what a node says of a migration.
+// reported reads a node's report of a migration.
 func (c *container) reported(node, id string) (r report) {
 	c.t.Helper()
 	if err := json.Unmarshal([]byte(must(c.t, node, "migration", "show", "--json", id)), &r); err != nil {
@@ -129,7 +129,7 @@ func (c *container) reported(node, id string) (r report) {
 	return r
 }
 
-// arrived waits until a migration from a node has ended, and the container is at the other.
+// arrived waits until a migration from a node has ended, and the container is at the other node.
 func (c *container) arrived(id string) report {
 	c.t.Helper()
 	from := c.node
@@ -146,8 +146,7 @@ func (c *container) arrived(id string) report {
 	return r
 }
 
-// writes starts a container on node a whose memory cannot be compressed, much of which is written
-// all the time.
+// writes starts a container on node a with incompressible memory, much of which is written all the time.
 func writes(t *testing.T) *container {
 	t.Helper()
 	if err := loadPages(); err != nil {
@@ -157,8 +156,8 @@ func writes(t *testing.T) *container {
 	return runImage(t, pagesImage, nil, append([]string{labimage.ProgramPath}, config.Args()...)...)
 }
 
-// TestSwitch turns a pre-copy into a hybrid: by hand, in the middle of a round, and by itself, when
-// its rest does not fit.
+// TestSwitch turns a pre-copy into a hybrid: by hand, in the middle of a round, and automatically, when the
+// rest does not fit.
 func TestSwitch(t *testing.T) {
 	linked(t, lab.Link{BandwidthBitsPerSecond: 100_000_000, RTT: time.Millisecond})
 	c := writes(t)
@@ -182,8 +181,8 @@ func TestSwitch(t *testing.T) {
 	c.right()
 }
 
-// pushing moves a container to node b over a narrow link, and returns when it runs there and some
-// of its memory is missing.
+// pushing moves a container to node b over a narrow link, and returns when it runs there and some of its
+// memory is missing.
 func pushing(t *testing.T, c *container) (id string, wide func()) {
 	t.Helper()
 	linked(t, narrow())
@@ -273,7 +272,7 @@ func TestWhilePushing(t *testing.T) {
 	t.Run("it ends", func(t *testing.T) {
 		c := writer(t)
 		id, _ := pushing(t, c)
-		// a program in Go ends by itself
+		// SIGQUIT ends a program in Go by itself
 		if _, err := world.lab.Exec(t.Context(), "b", "kill", "-QUIT",
 			strconv.Itoa(c.inspect().PID)); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// odd starts a container with something in it, at descriptor 77, that stands against a move.
+// odd starts a container with an obstacle to a move at descriptor 77.
 func odd(t *testing.T, flags []string, args ...string) *container {
 	t.Helper()
 	return state(t, flags, append([]string{"odd"}, args...)...)
@@ -59,7 +59,7 @@ func TestRefusedRing(t *testing.T) {
 	c.refused("process 1 (state)", "descriptor 77", "io_uring", "--mode restart")
 	c.ok("check")
 	c.migrateBy(restart)
-	c.migrateBy(cold) // what stood against it is gone
+	c.migrateBy(cold) // the obstacle is gone
 	if ready := strings.Count(c.logs().stdout, "ready"); ready != 2 {
 		t.Errorf("it was started %d times", ready)
 	}
@@ -211,8 +211,8 @@ func TestMultipathListener(t *testing.T) {
 	}
 }
 
-// TestRefusedExec has a process that was started by exec; its parent is outside. When it has ended the
-// container can be moved.
+// TestRefusedExec has a process that was started by exec; its parent is outside. When the process has
+// ended, the container can be moved.
 func TestRefusedExec(t *testing.T) {
 	t.Parallel()
 	c := run(t, nil, "/bin/sh", "-c", "echo ready; while :; do sleep 0.05; done")
@@ -239,7 +239,7 @@ func TestRefusedExec(t *testing.T) {
 		t.Fatalf("exec: %q, %v", line, err)
 	}
 	c.refused("(cat)", "exec")
-	// The session was not touched either.
+	// The session was not affected either.
 	if _, err := stdin.Write([]byte("still there\n")); err != nil {
 		t.Error(err)
 	}
@@ -253,8 +253,8 @@ func TestRefusedExec(t *testing.T) {
 	c.migrate()
 }
 
-// TestRefusedFull has a process that has used up its limit of descriptors, and stays so. The refusal names
-// the process, and what it recommends helps.
+// TestRefusedFull has a process that has permanently used up its limit of descriptors. The refusal names
+// the process, and the recommended remedy works.
 func TestRefusedFull(t *testing.T) {
 	t.Parallel()
 	c := run(t, nil, "/bin/sh", "-c", "ulimit -S -n 3; echo ready; while :; do sleep 3600; done")
@@ -273,9 +273,9 @@ func TestRefusedFull(t *testing.T) {
 	c.migrate()
 }
 
-// TestFullForAMoment always has processes that have used up their limit of descriptors, but none stays so,
+// TestFullForAMoment: processes use up their limit of descriptors all the time, but each only for a moment,
 // like an sshd to which clients connect all the time. Nothing is refused. The move finds no moment for the
-// freeze, and says which process was in the way, and what to do.
+// freeze, and reports which process was the obstacle, and the remedy.
 func TestFullForAMoment(t *testing.T) {
 	t.Parallel()
 	const script = "echo ready; while :; do (ulimit -n 3; exec sleep 0.5) & sleep 0.2; done"
@@ -302,14 +302,14 @@ func TestFullForAMoment(t *testing.T) {
 	}
 }
 
-// TestPacketSocket: CRIU can carry one, so it is not refused.
+// TestPacketSocket: CRIU can save one, so it is not refused.
 func TestPacketSocket(t *testing.T) {
 	t.Parallel()
 	c := odd(t, nil, "packet")
 	c.survives()
 }
 
-// TestRefusedRequests gives bad requests: clear words, nothing changed.
+// TestRefusedRequests makes bad requests: the errors are clear, and nothing changes.
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	c := run(t, nil, "/bin/sh", "-c", "echo ready; while :; do sleep 0.05; done")
@@ -330,8 +330,8 @@ func TestRefusedRequests(t *testing.T) {
 	c.migrate()
 }
 
-// TestWrongValues wants exit code 2 for values that make no sense whatever there is, and 1 for those
-// that do not as things are.
+// TestWrongValues: the exit code is 2 for values that are always wrong, and 1 for those that are wrong in
+// the current state.
 func TestWrongValues(t *testing.T) {
 	t.Parallel()
 	c := run(t, nil, "/bin/sh", "-c", "echo ready; while :; do sleep 0.05; done")
@@ -343,7 +343,7 @@ func TestWrongValues(t *testing.T) {
 		"migrate NAME a --timeout -3s":                     2,
 		"migrate NAME a --bandwidth-limit 0":               2,
 		"stage NAME a --keep -1h":                          2,
-		"migrate NAME b":                                   1, // where it is
+		"migrate NAME b":                                   1, // its own node
 		"migrate NAME nowhere":                             1,
 		"migrate nobody a":                                 1,
 		"migration cancel " + r.Migration:                  1,

@@ -10,9 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// TestRestartRedis counts with a Redis that has on disk what it answers, while it is started anew
-// at one node after the other. No client is refused or left without a word: those that are
-// connected are told at once, those that connect wait.
+// TestRestartRedis counts with a Redis that answers after writing to disk, while it is restarted at one
+// node after the other. No client is refused or left waiting silently: connected clients are disconnected
+// at once, connecting clients wait.
 func TestRestartRedis(t *testing.T) {
 	const serve = `exec redis-server --bind 0.0.0.0 --protected-mode no --dir /data --appendonly yes --appendfsync always`
 	loadLabImage(t, "redis")
@@ -38,15 +38,15 @@ func TestRestartRedis(t *testing.T) {
 	}
 }
 
-// TestRestartAsks has a container that needs an answer of another one before it serves anybody: it
-// gets it, also while it is on probation at the node to which it moves.
+// TestRestartAsks: a container needs an answer of another one before it can serve: it gets the answer, even
+// while it is on probation at the node to which it moves.
 func TestRestartAsks(t *testing.T) {
 	loadLabImage(t, "busybox")
 	other := served(t, "busybox", "asked", "8080", nil, "/bin/sh", "-c",
 		"echo the answer >/answer; exec httpd -f -p 8080 -h /")
 	ask := fmt.Sprintf(
 		`printf 'GET /answer HTTP/1.0\r\n\r\n' | nc %s 8080 | tail -n 1 >/got; grep answer /got || exit 4; exec httpd -f -p 8081 -h /`, other.address())
-	quick := []string{"--stop-timeout", "100ms"} // httpd as the first process does not end by SIGTERM
+	quick := []string{"--stop-timeout", "100ms"} // httpd as the first process ignores SIGTERM
 	c := served(t, "busybox", "asks", "8081", quick, "/bin/sh", "-c", ask)
 	for range 2 {
 		c.migrateBy(restart)
@@ -56,8 +56,8 @@ func TestRestartAsks(t *testing.T) {
 	}
 }
 
-// TestRestartSick has a container that says by its health check that it is not well after it was
-// started a second time. It is started again where it was, with what it had there.
+// TestRestartSick: a container's health check fails after its second start. The container is started again
+// at the source, with its data there.
 func TestRestartSick(t *testing.T) {
 	const serve = `trap 'exit 0' TERM; n=$(cat /n 2>/dev/null || echo 0); echo $((n+1)) >/n; [ $n = 0 ] || touch /new; touch /dev/shm/up; echo ready; while :; do sleep 0.02; done`
 	loadLabImage(t, "busybox")
@@ -76,10 +76,10 @@ func TestRestartSick(t *testing.T) {
 	if i := c.inspect(); i.State != "running" {
 		t.Errorf("it is %+v", i)
 	}
-	if n := c.exec("/bin/cat", "/n").stdout; n != "2\n" { // what it wrote at b is not here
+	if n := c.exec("/bin/cat", "/n").stdout; n != "2\n" { // its file from b is not here
 		t.Errorf("it was started %q times", n)
 	}
-	// Now it is not well here either, so it is not even stopped.
+	// Now it is unhealthy here, too, so it is not even stopped.
 	out, err = godwit(t.Context(), "a", "migrate", c.name, "b", "--mode", "restart")
 	if err != nil || out.code != 1 ||
 		!strings.Contains(out.stdout+out.stderr, "would not become healthy at the target either") {

@@ -11,9 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// TestSecrets moves a container that has a password in its environment, its labels and its command.
-// Where it is it must be known; nothing else of either node has it when the migration is over, and
-// no log ever had it.
+// TestSecrets moves a container with a password in its environment, its labels and its command. Its node
+// must know the password; no other file of either node has it when the migration is over, and no log ever
+// had it.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	const name, secret = "secrets", "swordfish-7fe1"
@@ -40,7 +40,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// other is the node to which tests move what is on this one.
+// other returns the node to which tests move a container from this one.
 func other(node string) string {
 	if node == "a" {
 		return "b"
@@ -48,7 +48,7 @@ func other(node string) string {
 	return "a"
 }
 
-// having lists files of a node's agent with a text in them, but for those of containers that are there.
+// having lists files of a node's agent with a text in them, except those of containers that are there.
 func having(t *testing.T, node, text string) (found []string) {
 	t.Helper()
 	root, _, err := place(node)
@@ -57,7 +57,7 @@ func having(t *testing.T, node, text string) (found []string) {
 	}
 	state := filepath.Join(root, "var/lib/godwit")
 	look := func(path string) {
-		// What has gone meanwhile has nothing.
+		// Files that disappear meanwhile do not count.
 		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(text)) {
 			found = append(found, strings.TrimPrefix(path, root))
 		}
@@ -70,7 +70,7 @@ func having(t *testing.T, node, text string) (found []string) {
 		if err == nil && entry.Type().IsRegular() {
 			look(path)
 		}
-		return nil // of what has gone meanwhile
+		return nil // files that disappear meanwhile
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// server starts a container of one of the lab's images on node a, and connects a client to it.
+// server starts a container of one of the lab's images on node a, and connects a client.
 func server(t *testing.T, name, port string, command ...string) (*container, net.Conn) {
 	t.Helper()
 	loadLabImage(t, name)
@@ -35,7 +35,7 @@ func server(t *testing.T, name, port string, command ...string) (*container, net
 	return c, conn
 }
 
-// loadLabImage brings one of the lab's images to node a, until the end of the test.
+// loadLabImage loads one of the lab's images on node a, until the end of the test.
 func loadLabImage(t *testing.T, name string) {
 	t.Helper()
 	archive, err := labimage.Build(t.Context(), name, filepath.Join(lab.StateDirectory, "images"))
@@ -48,8 +48,8 @@ func loadLabImage(t *testing.T, name string) {
 	t.Cleanup(func() { removeImage(t, name) })
 }
 
-// removeImage removes it from both nodes, so that they are as they were. Tests beside this one load
-// and move images, too.
+// removeImage removes the image from both nodes, so that they are as before. Parallel tests load and move
+// images, too.
 func removeImage(t *testing.T, name string) {
 	for _, node := range nodes() {
 		var out output
@@ -64,8 +64,8 @@ func removeImage(t *testing.T, name string) {
 	}
 }
 
-// TestRedis counts with a Redis that moves in rounds, over one connection: every answer comes,
-// once, and is right.
+// TestRedis counts with a Redis that moves in rounds, over one connection: every answer comes, once, and is
+// right.
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	c, conn := server(t, "redis", "6379")
@@ -88,12 +88,11 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// TestNginx has a client that asks for a page again and again over one connection while nginx and
-// its workers move.
+// TestNginx has a client that requests a page again and again over one connection while nginx and its
+// workers move.
 func TestNginx(t *testing.T) {
 	t.Parallel()
-	// Processes of other users cannot be moved by an agent without CAP_SYS_RESOURCE, as on some
-	// virtual machines.
+	// An agent without CAP_SYS_RESOURCE, as on some virtual machines, cannot move processes of other users.
 	c, conn := server(t, "nginx", "80", "/bin/sh", "-c",
 		`sed -i 's/^user .*/user root;/; s/http {/& keepalive_requests 1000000000;/' /etc/nginx/nginx.conf; exec nginx -g 'daemon off;'`)
 	defer conn.Close()
@@ -112,7 +111,7 @@ func TestNginx(t *testing.T) {
 	}
 }
 
-// askAll asks until stop, and wants each answer whole.
+// askAll sends requests until stop, and expects each answer to be complete.
 func askAll(conn net.Conn, stop chan struct{}, answers *atomic.Int64) error {
 	reader := bufio.NewReader(conn)
 	for {

@@ -49,8 +49,8 @@ func serveFiles(conn net.Conn) {
 	_ = cmd.Run() // it ends with the connection
 }
 
-// mountAt mounts a directory of the file server in a node, by sshfs. What sshfs keeps of
-// directories by itself is off.
+// mountAt mounts a directory of the file server in a node, by sshfs. sshfs's own caching of directories is
+// off.
 func mountAt(t *testing.T, node, port, directory, point, options string) {
 	t.Helper()
 	at(t, node, "/bin/mkdir", "-p", point)
@@ -67,8 +67,8 @@ func mountAt(t *testing.T, node, port, directory, point, options string) {
 	})
 }
 
-// TestSharedStorage has volumes and host directories on a network file system that both nodes
-// mount. They are recognised, and not copied; open and mapped files and locks go on.
+// TestSharedStorage has volumes and host directories on a network file system that both nodes mount. They
+// are recognised, and not copied; open and mapped files and locks survive.
 func TestSharedStorage(t *testing.T) {
 	t.Parallel()
 	port := fileServer(t)
@@ -85,7 +85,7 @@ func TestSharedStorage(t *testing.T) {
 				mountAt(t, node, port, storage, one.point, "")
 			}
 			c := state(t, []string{"-v", one.volume + ":/data"}, one.workload)
-			c.volumes = nil // it is no node's own
+			c.volumes = nil // it belongs to no node
 			c.ok("check")
 			for _, flags := range [][]string{{"--mode", cold}, {"--mode", preCopy, "--volumes", "shared"},
 				{"--mode", postCopy, "--volumes", "/data=shared"}} {
@@ -95,8 +95,8 @@ func TestSharedStorage(t *testing.T) {
 					}
 				}
 				c.ok("check")
-				// FUSE tells its server a moment after the fact that a file was closed; one that
-				// was removed is hidden until then.
+				// FUSE tells its server with a delay that a file was closed; a removed file is hidden until
+				// then.
 				var hidden []string
 				if !labtest.Within(patience, func() bool {
 					hidden, _ = filepath.Glob(storage + "/.*")
@@ -117,8 +117,8 @@ func TestSharedStorage(t *testing.T) {
 	}
 }
 
-// TestUnsureStorage has a network file system of which nobody can tell whether the other node
-// mounts it, because nobody can write there. It is not moved, because that could be onto itself.
+// TestUnsureStorage has a network file system of which it cannot be proved whether the other node mounts
+// it, because it is not writable. It is not moved, because source and target could be the same.
 func TestUnsureStorage(t *testing.T) {
 	t.Parallel()
 	port, storage := fileServer(t), t.TempDir()
@@ -136,7 +136,8 @@ func TestUnsureStorage(t *testing.T) {
 	c.id = ""
 }
 
-// checkMapped wants that all bytes of the mapped file are the same at the server, whoever wrote last.
+// checkMapped checks that all bytes of the mapped file are the same at the server, whichever side wrote
+// last.
 func checkMapped(t *testing.T, storage string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(storage, "mapped"))
@@ -145,9 +146,9 @@ func checkMapped(t *testing.T, storage string) {
 	}
 }
 
-// TestSharedByOneMachine has a host directory that both nodes have because they are on one machine:
-// the locks in it are the same ones, too, so a container cannot take a lock at the target that it
-// still holds at the source.
+// TestSharedByOneMachine has a host directory that both nodes see because they are on one machine: its
+// locks are also the same, so a container cannot take a lock at the target that it still holds at the
+// source.
 func TestSharedByOneMachine(t *testing.T) {
 	t.Parallel()
 	directory, err := os.MkdirTemp(labtest.Directory, "godwit-e2e-shared-")

@@ -17,8 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-// pagesImage is the image of a program whose memory changes and that knows what it must hold. It is
-// godwit-lab, in an image of its own: not all tests need one so large.
+// pagesImage is the image of a program whose memory changes and that knows its expected content. It is
+// godwit-lab, in a separate image: not all tests need one so large.
 const pagesImage = "localhost/pages"
 
 var loadPages = sync.OnceValue(func() error {
@@ -54,7 +54,7 @@ func writer(t *testing.T) *container {
 
 const writerBytes = 32 << 20
 
-// right ends the workload, which then looks at all its pages.
+// right ends the workload, which then checks all its pages.
 func (c *container) right() {
 	c.t.Helper()
 	must(c.t, c.node, "stop", c.name)
@@ -68,7 +68,7 @@ func (c *container) right() {
 	}
 }
 
-// staged is what the tests need of a copy.
+// staged is the part of a copy's description that the tests need.
 type staged struct {
 	Kind        string    `json:"kind"`
 	Source      string    `json:"source"`
@@ -92,7 +92,7 @@ func (c *container) stage(flags ...string) staged {
 	return s
 }
 
-// stages lists the copies of the container that a node knows; at the source those that have ended come last.
+// stages lists the container's copies that a node knows; at the source, ended ones come last.
 func (c *container) stages(node string) []staged {
 	c.t.Helper()
 	var all, own []staged
@@ -118,9 +118,8 @@ func (c *container) endedStage() string {
 	return here[len(here)-1].Error
 }
 
-// tracked tells whether the kernel notes what any process of the container writes: its mappings
-// then have the flag "uw" (Linux, Documentation/filesystems/proc.rst). It is asked on the node
-// where it is.
+// tracked reports whether the kernel tracks writes of any process of the container: its mappings then have
+// the flag "uw" (Linux, Documentation/filesystems/proc.rst). It asks on the container's node.
 func (c *container) tracked() bool {
 	c.t.Helper()
 	_, init, err := place(c.node)
@@ -144,7 +143,7 @@ func (c *container) tracked() bool {
 	return found
 }
 
-// precopied is what the tests need of a pre-copy's report.
+// precopied is the part of a pre-copy's report that the tests need.
 type precopied struct {
 	report
 	Decisions []string `json:"decisions"`
@@ -154,7 +153,7 @@ type precopied struct {
 	} `json:"rounds"`
 }
 
-// bytes is how much memory the rounds brought, and what it took on the wire.
+// bytes returns the rounds' memory, and its size on the wire.
 func (p *precopied) bytes() (raw, sent int64) {
 	for _, round := range p.Rounds {
 		raw, sent = raw+round.RawBytes, sent+round.SentBytes
@@ -176,7 +175,7 @@ func (c *container) precopy(flags ...string) precopied {
 	return p
 }
 
-// TestStageAndMigrate: a migration starts from a copy, and sends what was written since.
+// TestStageAndMigrate: a migration starts from a copy, and sends pages written since.
 func TestStageAndMigrate(t *testing.T) {
 	c := writer(t)
 	s := c.stage()
@@ -202,7 +201,7 @@ func TestStageAndMigrate(t *testing.T) {
 	c.right()
 }
 
-// TestStageKeepFresh: rounds go on by themselves until the time is over.
+// TestStageKeepFresh: rounds continue automatically until the time is over.
 func TestStageKeepFresh(t *testing.T) {
 	c := writer(t)
 	c.stage("--keep-fresh", "6s", "--keep", "6s", "--bandwidth-limit", "400mbit")
@@ -219,7 +218,7 @@ func TestStageKeepFresh(t *testing.T) {
 	c.right()
 }
 
-// TestStageEnds: a copy that is of no use any more goes, and leaves nothing in the container's processes.
+// TestStageEnds: a useless copy is removed, and leaves nothing in the container's processes.
 func TestStageEnds(t *testing.T) {
 	ways := map[string]struct {
 		do  func(c *container)
@@ -257,7 +256,7 @@ func TestStageEnds(t *testing.T) {
 	}
 }
 
-// TestStageRefused: what makes no sense is refused with the reason.
+// TestStageRefused: invalid requests are refused with the reason.
 func TestStageRefused(t *testing.T) {
 	c := writer(t)
 	for _, test := range []struct {
@@ -292,7 +291,7 @@ func (c *container) residuals(node string) []staged {
 	return kept
 }
 
-// TestResidual: a container comes back, and what is the same as when it left is not sent.
+// TestResidual: a container comes back, and pages unchanged since its departure are not sent.
 func TestResidual(t *testing.T) {
 	c := writer(t)
 	for _, mode := range []string{"pre-copy", "cold"} {
@@ -315,7 +314,7 @@ func TestResidual(t *testing.T) {
 	c.right()
 }
 
-// TestResidualAndStage: a copy that is staged where the container was uses what is there.
+// TestResidualAndStage: a copy that is staged on the container's former node uses its residual copy.
 func TestResidualAndStage(t *testing.T) {
 	c := writer(t)
 	c.precopy("--keep-footprint", "1h")
@@ -329,7 +328,7 @@ func TestResidualAndStage(t *testing.T) {
 	c.right()
 }
 
-// TestResidualGoes: it is kept for its time at most, and not when nobody can come back.
+// TestResidualGoes: a residual copy is kept for a limited time, and only if the container can come back.
 func TestResidualGoes(t *testing.T) {
 	c := writer(t)
 	c.precopy("--keep-footprint", "1s")

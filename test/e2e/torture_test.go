@@ -14,9 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/torture"
 )
 
-// TestTorture has several processes do all that can be done to files, as fast as they can, in a
-// volume that moves. When all of it has arrived, and nothing runs anywhere, the volume is the same
-// at both nodes, in every attribute and byte.
+// TestTorture: several processes do everything possible to files, at full speed, in a volume that moves.
+// When everything has arrived, and nothing runs anywhere, the volume is the same at both nodes, in every
+// attribute and byte.
 func TestTorture(t *testing.T) {
 	if err := loadPages(); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestTorture(t *testing.T) {
 		if err := arrived.Set(runDir, agent.FaultPause); err != nil {
 			t.Fatal(err)
 		}
-		release := func() { _ = os.Remove(arrived.Reached(runDir)) } // it may have been
+		release := func() { _ = os.Remove(arrived.Reached(runDir)) } // it may be released already
 		t.Cleanup(release)
 		ended := make(chan output, 1)
 		go func() {
@@ -55,8 +55,8 @@ func TestTorture(t *testing.T) {
 		if err := json.Unmarshal([]byte(out.stdout), &r); err != nil {
 			t.Fatalf("exit code %d: %s%s", out.code, out.stdout, out.stderr)
 		}
-		// CRIU cannot restore a deleted file that is open if its directory has gone, too; then it
-		// goes on where it was.
+		// CRIU cannot restore a deleted open file if its directory has gone, too; then the container
+		// continues at the source.
 		if r.Result == "rolled-back" && r.Error != nil && strings.Contains(*r.Error, "ghost") {
 			c.gone(to)
 			continue
@@ -69,7 +69,7 @@ func TestTorture(t *testing.T) {
 	}
 }
 
-// listed is everything about the files in a directory of a node.
+// listed returns all properties of the files in a directory of a node.
 func (c *container) listed(node, directory string) []string {
 	c.t.Helper()
 	out, err := command(c.t.Context(), node, "", inWorld("state"), "manifest", directory)
@@ -79,7 +79,7 @@ func (c *container) listed(node, directory string) []string {
 	return slices.Collect(strings.Lines(out.stdout))
 }
 
-// same wants two lists of files to be the same.
+// same checks that two lists of files are the same.
 func (c *container) same(want, got []string) {
 	c.t.Helper()
 	told := 0

@@ -20,7 +20,7 @@ func at(t *testing.T, node string, args ...string) output {
 	return out
 }
 
-// moves runs a migration with flags and returns what became of the volumes, by name.
+// moves runs a migration with flags and returns the results for volumes, by name.
 func (c *container) moves(flags ...string) map[string]migration.VolumeMoved {
 	c.t.Helper()
 	args := append([]string{"migrate", c.name, c.other(), "--json", "--wait", "--mode", "cold"}, flags...)
@@ -37,8 +37,8 @@ func (c *container) moves(flags ...string) map[string]migration.VolumeMoved {
 	return became
 }
 
-// TestVolumeKinds moves a container with a volume of each kind there and back. Host directories
-// below /tmp are each node's own in the lab.
+// TestVolumeKinds moves a container with a volume of each kind there and back. Host directories below /tmp
+// belong to each node in the lab.
 func TestVolumeKinds(t *testing.T) {
 	t.Parallel()
 	for _, node := range nodes() {
@@ -79,7 +79,7 @@ func TestVolumeKinds(t *testing.T) {
 			t.Errorf("the host directory that the container could only read has gone from %s: %s", c.other(),
 				out.stderr)
 		}
-		at(t, c.other(), "/bin/rm", "-r", "/tmp/kinds-read") // so that it can come back
+		at(t, c.other(), "/bin/rm", "-r", "/tmp/kinds-read") // otherwise it could not come back
 	}
 	must(t, c.node, "rm", "--force", c.name)
 	c.id = ""
@@ -88,7 +88,7 @@ func TestVolumeKinds(t *testing.T) {
 	c.volumes = nil
 }
 
-// TestVolumesInTheWay refuses to move volumes to where something is, and what a user can do then.
+// TestVolumesInTheWay: a move of volumes onto existing content is refused, and the user's remedies work.
 func TestVolumesInTheWay(t *testing.T) {
 	t.Parallel()
 	for _, node := range nodes() {
@@ -132,7 +132,7 @@ func TestVolumesInTheWay(t *testing.T) {
 	}
 }
 
-// TestVolumesNotToTake refuses to take from a node what others need there.
+// TestVolumesNotToTake: a volume that others need at the source is not moved away.
 func TestVolumesNotToTake(t *testing.T) {
 	t.Parallel()
 	other := run(t, []string{"-v", "taken:/x"}, "/bin/sh", "-c", "echo ready; sleep 1000")
@@ -156,8 +156,8 @@ func TestVolumesNotToTake(t *testing.T) {
 	}
 }
 
-// TestVolumesInRestart has the processes of a container start anew: what is in volumes and on
-// shared storage is there, and what was in memory has gone with the old ones.
+// TestVolumesInRestart starts a container's processes anew: the contents of volumes and of shared storage
+// are there, and the contents of memory are lost.
 func TestVolumesInRestart(t *testing.T) {
 	t.Parallel()
 	storage, err := os.MkdirTemp(labtest.Directory, "godwit-e2e-restart-") // both nodes have it

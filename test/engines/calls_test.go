@@ -13,9 +13,10 @@ import (
 	"github.com/moby/profiles/seccomp"
 )
 
-// TestDockerSeccomp: a container may call process_vm_writev, which the default profile of Docker 23 and later
-// allows, and that of its target forbids. It is refused before anything moves, and by the dry run, where
-// the version of the target's Docker tells; and before the freeze where only Docker itself can.
+// TestDockerSeccomp: a container may call process_vm_writev, which the default profile of Docker 23 and
+// later allows, and the target's profile forbids. The move is refused before anything moves, and by the dry
+// run, if the version of the target's Docker shows it; and before the freeze if only Docker itself can
+// tell.
 func TestDockerSeccomp(t *testing.T) {
 	const call = "process_vm_writev"
 	restartDocker(t, "a", "--seccomp-profile", profile(t, "later", ""))
@@ -47,7 +48,7 @@ func TestDockerSeccomp(t *testing.T) {
 	counted(t, "a", name, at)
 }
 
-// profile writes Docker's default profile, without a system call.
+// profile writes Docker's default profile without a system call.
 func profile(t *testing.T, name, without string) string {
 	t.Helper()
 	made := seccomp.DefaultProfile()
@@ -62,7 +63,7 @@ func profile(t *testing.T, name, without string) string {
 	return path
 }
 
-// restartDocker gives the Docker of a node flags until the test ends.
+// restartDocker restarts the Docker of a node with flags until the test ends.
 func restartDocker(t *testing.T, node string, flags ...string) {
 	t.Helper()
 	again := func(ctx context.Context, flags ...string) {

@@ -10,11 +10,10 @@ import (
 	"testing"
 )
 
-// cli is the command line of an engine, as far as those of Docker and Podman are the same, and the
-// engine's name.
+// cli is the common part of Docker's and Podman's command lines, and the engine's name.
 type cli string
 
-// importImage brings the image of the tests into the engine of a node.
+// importImage loads the tests' image into a node's engine.
 func (c cli) importImage(ctx context.Context, node string) error {
 	archive := filepath.Join(world.directory, "image.tar")
 	if _, err := os.Stat(archive); err != nil {
@@ -26,7 +25,7 @@ func (c cli) importImage(ctx context.Context, node string) error {
 	return err
 }
 
-// run starts a container on node a as any user would, and removes it wherever it is in the end.
+// run starts a container on node a like a user, and removes it from any node in the end.
 func (c cli) run(t *testing.T, flags []string, script string) (name string) {
 	t.Helper()
 	_, name, _ = strings.Cut(strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), "test"+string(c))
@@ -42,9 +41,9 @@ func (c cli) run(t *testing.T, flags []string, script string) (name string) {
 	return name
 }
 
-// remove is the command that removes a container at once.
+// remove returns the command that removes a container at once.
 func (c cli) remove(name string) []string {
-	if c == inPodman { // it would ask the container to end, and wait
+	if c == inPodman { // otherwise it would ask the container to end, and wait
 		return []string{"podman", "rm", "--force", "--time=0", name}
 	}
 	return []string{string(c), "rm", "--force", name}
@@ -55,7 +54,7 @@ func (c cli) migrate(t *testing.T, name, from, to, mode string) {
 	in(t, from, "godwit", "migrate", "--mode", mode, string(c)+":"+name, to)
 }
 
-// begin begins to move a container from a to b, and tells how that ends.
+// begin begins to move a container from a to b, and returns a channel with the result.
 func (c cli) begin(name, mode string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -66,15 +65,15 @@ func (c cli) begin(name, mode string) <-chan error {
 	return done
 }
 
-// counted waits until a container has counted beyond a number, wants that it has left out none, and
-// returns how far it is.
+// counted waits until a container has counted beyond a number, checks that it has skipped none, and returns
+// its current number.
 func (c cli) counted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
 	return countedIn(t, name+" on "+node, func() string { return in(t, node, string(c), "logs", name) },
 		beyond)
 }
 
-// countedIn does so by a log.
+// countedIn does the same with a log.
 func countedIn(t *testing.T, what string, log func() string, beyond int) int {
 	t.Helper()
 	last := 0
@@ -92,24 +91,24 @@ func countedIn(t *testing.T, what string, log func() string, beyond int) int {
 	return last
 }
 
-// inspected is a field of what the engine says of a container.
+// inspected returns a field of the engine's inspection of a container.
 func (c cli) inspected(t *testing.T, node, name, field string) string {
 	t.Helper()
 	return in(t, node, string(c), "inspect", "--format", "{{"+field+"}}", name)
 }
 
-// nothing wants that a node has nothing of a container, nor of its move.
+// nothing checks that a node has nothing of a container or of its move.
 func (c cli) nothing(t *testing.T, node, name string) {
 	t.Helper()
-	// whose source may have given up before it
+	// the source may have given up earlier
 	eventually(t, "container "+name+" on "+node+" is gone", func() bool {
 		return in(t, node, string(c), "ps", "--all", "--quiet", "--filter", "name=^"+name+"$") == ""
 	})
 	noRecords(t, node, string(c))
 }
 
-// noRecords wants that a node has no records of containers of an engine that move, and no places of
-// such that arrive.
+// noRecords checks that a node has no records of an engine's moving containers, and no directories of
+// arriving ones.
 func noRecords(t *testing.T, node, engine string) {
 	t.Helper()
 	records := ""

@@ -12,32 +12,32 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// subject is an engine whose containers the conformance suite moves, as its users see them.
+// subject is an engine whose containers the conformance suite moves, from its users' view.
 type subject interface {
-	// name of the engine, as Godwit calls it.
+	// name returns Godwit's name of the engine.
 	name() string
-	// version is the engine's, by its own word.
+	// version returns the version that the engine reports.
 	version(t *testing.T) string
-	// run starts a container that has what was asked for, and runs a script.
+	// run starts a container with the requested properties, and runs a script.
 	run(t *testing.T, node, container string, asked []string, script string)
-	// execs is the command line by which the engine runs a script in a container, as a user; "":
-	// the container's own.
+	// execs returns the command line with which the engine runs a script in a container, as a user; "": the
+	// container's own.
 	execs(container, user, script string) []string
-	// logs is the one that shows what a container has written.
+	// logs returns the command line that shows a container's output.
 	logs(container string) []string
-	// told is all that the engine says of a container, by name; a name that has one of unlike in it
-	// may be another at another node.
+	// told returns everything that the engine reports about the container, by name; values whose name
+	// contains one of unlike may differ on another node.
 	told(t *testing.T, node, container string) map[string]string
 	unlike() []string
-	// does is how the engine does something with a container; nil: it does not.
+	// does returns the engine's command for an operation on a container; nil: it has none.
 	does(what verb, container string) []string
-	// listing is the command that lists all containers.
+	// listing returns the command that lists all containers.
 	listing() []string
-	// nothing wants that a node has nothing of a container.
+	// nothing checks that a node has nothing of a container.
 	nothing(t *testing.T, node, container string)
 }
 
-// verb is what an engine can do with a container.
+// verb is an operation of an engine on a container.
 type verb string
 
 const (
@@ -54,9 +54,8 @@ func subjects() []subject {
 		inLXC{}}
 }
 
-// TestConformance moves containers of each engine that have everything which containers of it can
-// have, and wants them to be the same at the other node, and after they have returned, by the
-// engine's word and in the kernel.
+// TestConformance moves containers of each engine with all properties that its containers can have. They
+// must be the same at the other node, and after their return, according to the engine and the kernel.
 func TestConformance(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(titleOf(s), func(t *testing.T) {
@@ -91,12 +90,12 @@ type conformance struct {
 	found *findings
 }
 
-// godwitName is what Godwit calls a container.
+// godwitName returns Godwit's name for a container.
 func godwitName(s subject, container string) string {
 	return engine.Label(engine.Definition{EngineName: s.name(), Name: container})
 }
 
-// begins starts a container on node a, which is removed wherever it is in the end.
+// begins starts a container on node a, which is removed from any node in the end.
 func (c conformance) begins(t *testing.T, container string, asked []string, script string) {
 	t.Helper()
 	t.Cleanup(func() { c.removed(container) })
@@ -110,7 +109,7 @@ func (c conformance) removed(container string) {
 	}
 }
 
-// migrate tells what is said if it does not move.
+// migrate returns the output if the move fails.
 func (c conformance) migrate(t *testing.T, container, from, to, mode string) error {
 	t.Helper()
 	return tried(t, from, "godwit", "migrate", "--mode", mode, godwitName(c.s, container), to)
@@ -122,7 +121,7 @@ func (c conformance) counted(t *testing.T, node, container string, beyond int) i
 		beyond)
 }
 
-// seen is what Godwit says of a container.
+// seen returns Godwit's description of a container.
 func (c conformance) seen(t *testing.T, node, container string) (one engine.Container) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(in(t, node, "godwit", "inspect", godwitName(c.s, container))),
@@ -132,7 +131,7 @@ func (c conformance) seen(t *testing.T, node, container string) (one engine.Cont
 	return one
 }
 
-// look is what properties of a container are, in the kernel and by its own word.
+// look returns the properties of a container, according to the kernel and to itself.
 func (c conformance) look(t *testing.T, node, container string, all []property) map[string]string {
 	t.Helper()
 	now := shown(in(t, node, c.s.execs(container, "", looked(all, false))...))
@@ -141,7 +140,7 @@ func (c conformance) look(t *testing.T, node, container string, all []property) 
 	return now
 }
 
-// same compares what a container is with what it was.
+// same compares the current state of a container with an earlier one.
 func (c conformance) same(t *testing.T, what string, was, is map[string]string) {
 	t.Helper()
 	names := maps.Clone(was)
@@ -155,21 +154,21 @@ func (c conformance) same(t *testing.T, what string, was, is map[string]string) 
 	}
 }
 
-// onlyIn are the lines of a text that another has not.
+// onlyIn returns the lines of a text that another text lacks.
 func onlyIn(text, other string) string {
 	lines := slices.DeleteFunc(strings.Split(text, "\n"),
 		func(line string) bool { return slices.Contains(strings.Split(other, "\n"), line) })
 	return strings.Join(lines, "\n")
 }
 
-// lacking is an engine some versions of which lack what others have.
+// lacking is an engine some of whose versions lack features.
 type lacking interface {
-	// lacks is what its version lacks for a property; "": nothing.
+	// lacks returns what its version lacks for a property; "": nothing.
 	lacks(t *testing.T, p property) string
 }
 
-// possible are the properties for which the engine's version lacks nothing; the others are found
-// not to have been tried.
+// possible returns the properties for which the engine's version lacks nothing, and records the others as
+// not tried.
 func (c conformance) possible(t *testing.T, all []property) []property {
 	t.Helper()
 	s, is := c.s.(lacking)
@@ -225,10 +224,10 @@ func (c conformance) everything(t *testing.T) {
 	c.isOrdinary(t, from, container)
 }
 
-// countUntilTold counts until it is asked to end by the stop signal of the suite.
+// countUntilTold counts until the stop signal of the suite asks it to end.
 const countUntilTold = `trap 'echo told; exit 7' USR1; ` + count
 
-// refused has a container moved while it cannot be, and wants it to run on.
+// refused tries to move a container that cannot be moved now, and checks that it keeps running.
 func (c conformance) refused(t *testing.T, container string) {
 	t.Helper()
 	if paused := c.s.does(pause, container); paused != nil {
@@ -248,7 +247,7 @@ func (c conformance) refused(t *testing.T, container string) {
 	c.counted(t, "a", container, c.counted(t, "a", container, 1))
 }
 
-// isOrdinary wants that the engine does with a container that has moved what it does with others.
+// isOrdinary checks that the engine treats a container that has moved like any other.
 func (c conformance) isOrdinary(t *testing.T, node, container string) {
 	t.Helper()
 	if paused := c.s.does(pause, container); paused != nil {
@@ -257,7 +256,7 @@ func (c conformance) isOrdinary(t *testing.T, node, container string) {
 	}
 	in(t, node, c.s.does(stop, container)...)
 	eventually(t, "it has ended", func() bool { return c.seen(t, node, container).State == engine.Exited })
-	// which does not tell
+	// LXC does not report it
 	if code := c.seen(t, node, container).ExitCode; code != 7 && c.s.name() != lxcEngine {
 		t.Errorf("stopped, it ended with %d", code)
 	}
@@ -306,14 +305,14 @@ func (c conformance) apart(t *testing.T, p property) {
 	c.found.has(all, !t.Failed())
 }
 
-// restarter is an engine that starts containers again by itself at once.
+// restarter is an engine that restarts containers by itself at once.
 type restarter interface {
-	// restarts is how often it has.
+	// restarts returns the number of restarts.
 	restarts(t *testing.T, node, container string) string
 }
 
-// restarting: a container that its engine starts over and over again does not move while it does
-// not run, and goes on so.
+// restarting: a container that its engine restarts again and again does not move while it is not running,
+// and continues like that.
 func (c conformance) restarting(t *testing.T, r restarter) {
 	const container = "restarting"
 	c.begins(t, container, []string{"--restart", "always"}, "exit 3")
@@ -331,14 +330,13 @@ func (c conformance) restarting(t *testing.T, r restarter) {
 
 // server is an engine whose containers keep their connections.
 type server interface {
-	// serves is how the engine is asked for a container that others reach, for which it makes ready
-	// what is needed.
+	// serves returns the request for a container that others can reach, and prepares the engine for it.
 	serves(t *testing.T) (asked []string)
-	// address is where it then answers on port 80.
+	// address returns where the container then answers on port 80.
 	address(t *testing.T, container string) string
 }
 
-// connections: a client's go on wherever their container is moved.
+// connections: a client's connections survive every move of their container.
 func (c conformance) connections(t *testing.T, s server) {
 	const container = "connections"
 	makeClients(t)

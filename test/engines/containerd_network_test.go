@@ -11,12 +11,12 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// cniSubnet is that of the network of the tests, and cniList its list of plugins, on node b with a
-// part of the subnet that b gives away.
+// cniSubnet is the subnet of the tests' network, and cniList its list of plugins, on node b with a part of
+// the subnet that b assigns.
 const (
 	cniPart   = `"rangeStart":"172.29.0.100",`
 	cniSubnet = "172.29.0.0/24"
-	// of host-local: the address that it has given last
+	// of host-local: the last assigned address
 	cniTurn = "/var/lib/cni/networks/" + networkName + "/last_reserved_ip.0"
 	cniFile = "/etc/cni/net.d/10-" + networkName + ".conflist"
 	cniList = `{"cniVersion":"0.4.0","name":"` + networkName + `","plugins":[
@@ -24,8 +24,8 @@ const (
 		{"type":"firewall"},{"type":"tuning"},{"type":"portmap","capabilities":{"portMappings":true}}]}`
 )
 
-// makeCNI makes the network on both nodes. Docker, which is there, too, has what it does not know
-// dropped: as the administrator of such a node the test lets pass what comes for the network.
+// makeCNI makes the network on both nodes. Docker, which is also there, drops packets of networks that it
+// does not know: like the administrator of such a node, the test allows packets to the network.
 func makeCNI(t *testing.T) {
 	t.Helper()
 	rule := []string{"DOCKER-USER", "--destination", cniSubnet, "--jump", "ACCEPT"}
@@ -47,7 +47,7 @@ func makeCNI(t *testing.T) {
 	})
 }
 
-// noCNI wants plugins to have left nothing of a network's containers on a node.
+// noCNI checks that plugins have left nothing of a network's containers on a node.
 func noCNI(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, "nothing is left of the container's network on "+node, func() bool {
@@ -58,7 +58,7 @@ func noCNI(t *testing.T, node string) {
 	})
 }
 
-// cniAddress is the address and the hardware address of a container's interface.
+// cniAddress returns the address and the hardware address of a container's interface.
 func cniAddress(t *testing.T, node, id string) (address, mac string) {
 	t.Helper()
 	fields := strings.Fields(ctrExec(t, node, id, "/bin/busybox", "ip", "-o", "address", "show", "eth0"))
@@ -70,7 +70,7 @@ func cniAddress(t *testing.T, node, id string) (address, mac string) {
 }
 
 // ctrExec runs a command that prints something. ctr sometimes ends before it has read the output of a short
-// command, so an empty output is asked for again.
+// command, so ctrExec repeats a command without output.
 func ctrExec(t *testing.T, node, id string, command ...string) (said string) {
 	t.Helper()
 	eventually(t, "output of "+command[0], func() bool {
@@ -80,9 +80,8 @@ func ctrExec(t *testing.T, node, id string, command ...string) (said string) {
 	return said
 }
 
-// TestContainerdNetwork: a container on a bridge of CNI's keeps its addresses and all its
-// connections, whoever opened them, there and back, and plugins have nothing of it where it is no
-// more.
+// TestContainerdNetwork: a container on a CNI bridge keeps its addresses and all its connections, whoever
+// opened them, there and back, and plugins keep nothing of it on a node that it has left.
 func TestContainerdNetwork(t *testing.T) {
 	makeClients(t)
 	makeCNI(t)
@@ -116,7 +115,7 @@ func TestContainerdNetwork(t *testing.T) {
 					t.Errorf("%v, want the failure that the fault makes", err)
 				}
 			})
-			noCNI(t, to) // which comes before what is looked at next
+			noCNI(t, to) // this takes effect before the next check
 			ctrNothing(t, to, "default")
 		}
 		pause := whileTalking(t, busy,
@@ -148,7 +147,7 @@ func TestContainerdNetwork(t *testing.T) {
 	}
 }
 
-// removeByCtr removes a container as ctr does it, which has plugins take away nothing.
+// removeByCtr removes a container with ctr, which does not call plugins.
 func removeByCtr(t *testing.T, node, name string) {
 	t.Helper()
 	in(t, node, "ctr", "task", "kill", "--signal", "KILL", name)
@@ -157,7 +156,8 @@ func removeByCtr(t *testing.T, node, name string) {
 	in(t, node, "ctr", "containers", "rm", name)
 }
 
-// TestContainerdNetworkStays: what cannot move is refused by name, with what to do, and runs on.
+// TestContainerdNetworkStays: a container that cannot move is refused with the reason and a remedy, and
+// keeps running.
 func TestContainerdNetworkStays(t *testing.T) {
 	makeCNI(t)
 	name := ctr(t, "default", []string{"--cni"}, echo)
@@ -176,7 +176,7 @@ func TestContainerdNetworkStays(t *testing.T) {
 		_, _ = world.lab.Exec(context.Background(), "b", "godwit", "rm", "--force", "containerd:"+taker)
 	})
 	in(t, "b", "sed", "-i", "s/"+cniPart+"//", cniFile)
-	// the next one is that
+	// the next address is that one
 	in(t, "b", "sh", "-c", "printf "+netip.MustParseAddr(address).Prev().String()+" >"+cniTurn)
 	in(t, "b", "ctr", "run", "--detach", "--cni", ctrImage, taker, "/bin/sh", "-c", count)
 	refused(name, "address "+address, "default-"+taker)
@@ -211,11 +211,11 @@ func TestContainerdNetworkStays(t *testing.T) {
 	ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
 }
 
-// TestContainerdNetworkKilled: agents that are killed while a container moves cost none of its
-// connections, and nothing of its network is left where it is not; nor where it was, when ctr has
-// removed it, which has plugins take away nothing.
+// TestContainerdNetworkKilled: agents that are killed during a move cost none of the container's
+// connections, and nothing of its network is left on the other node; nor on its old node, when ctr, which
+// does not call plugins, has removed it.
 func TestContainerdNetworkKilled(t *testing.T) {
-	if testing.Short() { // as containers without a network
+	if testing.Short() { // like containers without a network
 		return
 	}
 	makeClients(t)
@@ -251,8 +251,8 @@ func TestContainerdNetworkKilled(t *testing.T) {
 	}
 }
 
-// TestContainerdNetworkRouted: on a network whose addresses the nodes route, containers go on to
-// talk with each other wherever they are.
+// TestContainerdNetworkRouted: on a network whose addresses the nodes route, containers continue to talk
+// with each other on any node.
 func TestContainerdNetworkRouted(t *testing.T) {
 	for _, node := range nodes() {
 		in(t, node, "godwit", "engine", "setup", "containerd", "--network", routed)

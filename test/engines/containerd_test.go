@@ -8,7 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// ctrImage is what containerd calls the image of the tests.
+// ctrImage is containerd's name for the tests' image.
 const ctrImage = "docker.io/library/" + image
 
 // bringUpContainerd starts the containerd of a node, with the image in two namespaces.
@@ -23,14 +23,14 @@ func bringUpContainerd(ctx context.Context, node string) error {
 	return err
 }
 
-// ctr starts a container of containerd on node a, which logs to a file, and removes it wherever it
-// is in the end.
+// ctr starts a container of containerd on node a, which logs to a file, and removes it from any node in the
+// end.
 func ctr(t *testing.T, namespace string, flags []string, script string) (name string) {
 	t.Helper()
 	return ctrOf(t, namespace, ctrImage, flags, script)
 }
 
-// ctrOf starts one of an image.
+// ctrOf starts a container from an image.
 func ctrOf(t *testing.T, namespace, ref string, flags []string, script string) (name string) {
 	t.Helper()
 	id := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestContainerd"), "/", "-"))
@@ -48,15 +48,15 @@ func ctrOf(t *testing.T, namespace, ref string, flags []string, script string) (
 	return name
 }
 
-// ctrCounted waits until a container has counted beyond a number, wants that it has left out none,
-// and returns how far it is.
+// ctrCounted waits until a container has counted beyond a number, checks that it has skipped none, and
+// returns its current number.
 func ctrCounted(t *testing.T, node, name string, beyond int) int {
 	t.Helper()
 	return countedIn(t, name+" on "+node,
 		func() string { return in(t, node, "godwit", "logs", "containerd:"+name) }, beyond)
 }
 
-// inNamespace is what Godwit calls a container of containerd.
+// inNamespace returns Godwit's name for a container of containerd.
 func inNamespace(namespace, id string) string {
 	if namespace == "default" {
 		return id
@@ -64,11 +64,11 @@ func inNamespace(namespace, id string) string {
 	return namespace + "." + id
 }
 
-// ctrNothing wants that a node has nothing of a container, nor of its move.
+// ctrNothing checks that a node has nothing of a container or of its move.
 func ctrNothing(t *testing.T, node, namespace string) {
 	t.Helper()
 	for _, kind := range []string{"containers", "tasks", "snapshots"} {
-		// whose source may have given up before it
+		// the source may have given up earlier
 		eventually(t, kind+" of "+namespace+" on "+node+" are gone", func() bool {
 			return in(t, node, "sh", "-c", "ctr -n "+namespace+" "+kind+
 				" ls | grep -v -e ^KEY -e ^TASK -e ^CONTAINER -e Committed || true") == ""
@@ -77,7 +77,7 @@ func ctrNothing(t *testing.T, node, namespace string) {
 	noRecords(t, node, "containerd*")
 }
 
-// TestContainerdMoves moves a container there and back in all modes, in a namespace of its own.
+// TestContainerdMoves moves a container there and back in all modes, in a separate namespace.
 func TestContainerdMoves(t *testing.T) {
 	name := ctr(t, "own", []string{"--env", "COLOUR=blue", "--label", "team=red", "--memory-limit",
 		"67108864"}, `echo file >/file; echo shared >/dev/shm/x; `+count)
@@ -110,12 +110,12 @@ func TestContainerdMoves(t *testing.T) {
 	eventually(t, "it has ended",
 		func() bool { return strings.Contains(in(t, from, "ctr", "-n", "own", "tasks", "ls"), "STOPPED") })
 	in(t, from, "ctr", "-n", "own", "task", "rm", "moves")
-	in(t, from, "ctr", "-n", "own", "task", "start", "--detach", "--null-io", "moves") // as any other
+	in(t, from, "ctr", "-n", "own", "task", "start", "--detach", "--null-io", "moves") // like any other
 	in(t, from, "godwit", "rm", "--force", "containerd:"+name)
 	ctrNothing(t, from, "own")
 }
 
-// TestContainerdRolledBack: a move that fails leaves the container as it was, whatever fails.
+// TestContainerdRolledBack: a failed move leaves the container unchanged, whatever fails.
 func TestContainerdRolledBack(t *testing.T) {
 	for step, f := range map[string]struct {
 		when string
@@ -143,7 +143,7 @@ func TestContainerdRolledBack(t *testing.T) {
 	}
 }
 
-// TestContainerdAgentKilled: an agent that is killed right after the commit ends no container.
+// TestContainerdAgentKilled: killing an agent right after the commit ends no container.
 func TestContainerdAgentKilled(t *testing.T) {
 	name := ctr(t, "default", nil, count)
 	point := fault(t, "b", agent.Fault{Side: "target", Step: "restore", When: "after"}, agent.FaultKill)
@@ -158,8 +158,8 @@ func TestContainerdAgentKilled(t *testing.T) {
 	ctrNothing(t, "a", "default")
 }
 
-// TestContainerdKilled: a containerd that is killed while a container arrives, and comes back, has
-// nothing of it, and the container runs on.
+// TestContainerdKilled: a containerd that is killed while a container arrives, and comes back, has nothing
+// of it, and the container keeps running.
 func TestContainerdKilled(t *testing.T) {
 	name := ctr(t, "default", nil, count)
 	point := fault(t, "b", agent.Fault{Side: "target", Step: "receive", When: "after"}, agent.FaultPause)
@@ -179,7 +179,7 @@ func TestContainerdKilled(t *testing.T) {
 	ctrNothing(t, "b", "default")
 }
 
-// TestContainerdRefused: what cannot move is refused by name, and runs on.
+// TestContainerdRefused: a container that cannot move is refused with the reason, and keeps running.
 func TestContainerdRefused(t *testing.T) {
 	t.Run("interface", func(t *testing.T) { // as CNI makes it
 		name := ctr(t, "default", nil, count)

@@ -15,14 +15,14 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// subnet of the network that all nodes' Dockers have, and echo, which answers on port 80 with what
-// it hears. It also connects to CALLS, and answers there.
+// subnet of the network of all nodes' Dockers, and echo, a program that echoes its input on port 80. It
+// also connects to CALLS, and echoes there.
 const (
 	networkName = "birds"
 	echo        = `nc -ll -p 80 -e /bin/cat & while [ -n "$CALLS" ]; do nc $CALLS 9000 -e /bin/cat; sleep 0.2; done 2>/dev/null & ` + count
 )
 
-// Machines beside the nodes: one reaches node a, the other node b.
+// Machines beside the nodes: one is attached to node a, the other to node b.
 const (
 	clientMachine = "visitor"
 	otherMachine  = "stranger"
@@ -66,7 +66,7 @@ func makeClients(t *testing.T) {
 
 func clientsOf() map[string]string { return map[string]string{clientMachine: "a", otherMachine: "b"} }
 
-// conversation is a TCP connection on which each line is answered.
+// conversation is a TCP connection on which each line is echoed.
 type conversation struct {
 	name    string
 	conn    net.Conn
@@ -74,7 +74,7 @@ type conversation struct {
 	said    int
 }
 
-// talk opens one from a machine.
+// talk opens a conversation from a machine.
 func talk(t *testing.T, machine, address string) *conversation {
 	t.Helper()
 	c := &conversation{name: machine + " to " + address}
@@ -91,7 +91,7 @@ func talk(t *testing.T, machine, address string) *conversation {
 	return c
 }
 
-// ask says a line, and wants to hear it.
+// ask sends a line, and expects its echo.
 func (c *conversation) ask(t *testing.T) {
 	t.Helper()
 	if err := c.try(); err != nil {
@@ -102,7 +102,7 @@ func (c *conversation) ask(t *testing.T) {
 func (c *conversation) try() error {
 	c.said++
 	line := fmt.Sprintf("%s %d %s\n", c.name, c.said, strings.Repeat("x", 4000))
-	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second)) // what it is for ends then
+	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second)) // the connection is not used later
 	_, err := c.conn.Write([]byte(line))
 	got := ""
 	if err == nil {
@@ -114,7 +114,7 @@ func (c *conversation) try() error {
 	return nil
 }
 
-// whileTalking does something during which a conversation goes on all the time, and tells its longest pause.
+// whileTalking calls do while a conversation goes on all the time, and returns its longest pause.
 func whileTalking(t *testing.T, c interface{ try() error }, do func()) time.Duration {
 	t.Helper()
 	var longest time.Duration
@@ -152,7 +152,7 @@ func addressOf(t *testing.T, machine string) string {
 	return ip.String()
 }
 
-// forgotten wants nothing to be left of containers on bridges in a node's network.
+// forgotten checks that nothing is left of containers on bridges in a node's network.
 func forgotten(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, "the network of "+node+" is as it was", func() bool {
@@ -163,14 +163,14 @@ func forgotten(t *testing.T, node string) {
 	})
 }
 
-// TestDockerNetwork: a container on a network of Docker's keeps its address, all its connections,
-// whoever opened them and by whatever node, and its published ports, there and back.
+// TestDockerNetwork: a container on a network of Docker keeps its address, all its connections, whoever
+// opened them and through either node, and its published ports, there and back.
 func TestDockerNetwork(t *testing.T) {
 	makeNetworks(t)
 	inDocker.keepsConnections(t, []string{"pre-copy", "cold", "post-copy"}, "--network", networkName)
 }
 
-// keepsConnections moves a container on a network of an engine between a and b, in these modes.
+// keepsConnections moves a container on an engine's network between a and b, in these modes.
 func (c cli) keepsConnections(t *testing.T, modes []string, flags ...string) {
 	t.Helper()
 	inbound, err := world.lab.Listen(t.Context(), clientMachine, "tcp", ":9000")
@@ -188,7 +188,7 @@ func (c cli) keepsConnections(t *testing.T, modes []string, flags ...string) {
 	called := &conversation{name: "called", conn: conn, answers: bufio.NewReader(conn)}
 	called.ask(t)
 	addresses := ".NetworkSettings.Networks." + networkName + ".IPAddress"
-	if c == inPodman { // Docker 28 chooses another hardware address
+	if c == inPodman { // Docker 28 chooses a different hardware address
 		addresses += "}} {{.NetworkSettings.Networks." + networkName + ".MacAddress"
 	}
 	had := c.inspected(t, "a", name, addresses)
@@ -220,8 +220,8 @@ func (c cli) keepsConnections(t *testing.T, modes []string, flags ...string) {
 	}
 }
 
-// failsToReturn has a move from b back to a fail when the container's copy stands ready there: what
-// comes by a goes on to b.
+// failsToReturn makes a move from b back to a fail when the container's copy is ready there: traffic
+// through a continues to b.
 func (c cli) failsToReturn(t *testing.T, name string) {
 	t.Helper()
 	fault(t, "a", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultFail)
@@ -233,8 +233,8 @@ func (c cli) failsToReturn(t *testing.T, name string) {
 	})
 }
 
-// TestDockerNetworkStays: whatever ends a move, the container's network is as it was at the source,
-// and nothing is left at the target.
+// TestDockerNetworkStays: however a move ends, the container's network is unchanged at the source, and
+// nothing is left at the target.
 func TestDockerNetworkStays(t *testing.T) {
 	makeNetworks(t)
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
@@ -254,7 +254,7 @@ func TestDockerNetworkStays(t *testing.T) {
 		eventually(t, "no shim is left",
 			func() bool { return tried(t, "b", "pgrep", "-f", "[c]ontainerd-shim-runc-v2") != nil })
 	}
-	// of which Docker learns when it makes the container's network
+	// Docker notices it when it makes the container's network
 	other, err := world.lab.Listen(t.Context(), "b", "tcp", ":8080")
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func TestDockerNetworkStays(t *testing.T) {
 	})
 	_ = other.Close()
 	nothing(t, "b", name)
-	own := talk(t, "a", "127.0.0.1:8080") // by docker-proxy, from the bridge
+	own := talk(t, "a", "127.0.0.1:8080") // through docker-proxy, from the bridge
 	if err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b"); err == nil ||
 		!strings.Contains(err.Error(), "connection with 172.30.0.1:") {
 		t.Errorf("%v, want a refusal because of a connection with the node itself", err)
@@ -285,8 +285,8 @@ func TestDockerNetworkStays(t *testing.T) {
 	busy.ask(t)
 }
 
-// TestDockerNetworkRestarts: a container that has moved is reached as before when it is started
-// again at the target, by Docker or by a user.
+// TestDockerNetworkRestarts: a container that has moved is reachable as before when Docker or a user
+// restarts it at the target.
 func TestDockerNetworkRestarts(t *testing.T) {
 	makeNetworks(t)
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80", "--restart", "always"}, echo)
@@ -315,8 +315,8 @@ func TestDockerNetworkRestarts(t *testing.T) {
 	}
 }
 
-// TestDockerNetworkRouted: on a network whose addresses the nodes route, containers go on to talk
-// with each other wherever they are.
+// TestDockerNetworkRouted: on a network whose addresses the nodes route, containers continue to talk with
+// each other on any node.
 func TestDockerNetworkRouted(t *testing.T) {
 	setUpRouted(t, inDocker, "--config", "/tmp/daemon.json", "--pidfile", "/tmp/none")
 	inDocker.talksOnRouted(t, "10.58.1.7", "10.58.1.128")
@@ -337,9 +337,9 @@ func setUpRouted(t *testing.T, c cli, flags ...string) {
 	}
 }
 
-// talksOnRouted moves a container with an address that its engine gives to nobody by itself, and
-// one that talks with it, which has the first one that the engine chooses. Another one that comes
-// to where both have left, and connects to it before anything else, goes on when it returns.
+// talksOnRouted moves a container with an address that its engine does not assign by itself, and another
+// one that talks with it and has the first address that the engine chooses. A third one comes to the node
+// that both have left, connects to it before anything else, and continues after its return.
 func (c cli) talksOnRouted(t *testing.T, address, chosen string) {
 	t.Helper()
 	server := c.run(t, []string{"--network", routed, "--ip", address}, echo)
@@ -383,9 +383,9 @@ func (c cli) talksOnRouted(t *testing.T, address, chosen string) {
 	}
 }
 
-// TestDockerBridge: on the default bridge a container keeps the address that Docker would give it
-// anyway, and is refused otherwise. What is forwarded to one that has left ends when its address is
-// given to another.
+// TestDockerBridge: on the default bridge a container keeps its address if Docker would assign it anyway,
+// and is refused otherwise. Traffic forwarded to a container that has left ends when its address is
+// assigned again.
 func TestDockerBridge(t *testing.T) {
 	makeClients(t)
 	name := docker(t, []string{"--network", "bridge", "--publish", "8080:80"}, echo)
@@ -414,7 +414,7 @@ func TestDockerBridge(t *testing.T) {
 	}
 }
 
-// TestDockerNetworkKilled: agents that are killed while a container moves cost none of its connections.
+// TestDockerNetworkKilled: agents that are killed during a move cost none of the container's connections.
 func TestDockerNetworkKilled(t *testing.T) {
 	makeNetworks(t)
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
@@ -454,16 +454,16 @@ func TestDockerNetworkKilled(t *testing.T) {
 	}
 }
 
-// TestDockerNetworkDaemon: a Docker that is killed while it starts a container that comes has
-// nothing of it when it is back, and the container can come then.
+// TestDockerNetworkDaemon: a Docker that is killed while it starts an arriving container has nothing of it
+// when it is back, and the container can then come.
 func TestDockerNetworkDaemon(t *testing.T) {
-	if testing.Short() { // as what is done to other containers
+	if testing.Short() { // like other operations on containers
 		return
 	}
 	makeNetworks(t)
 	if err := errors.Join(world.lab.StopDocker(t.Context(), "b"),
 		world.lab.StartDocker(t.Context(), "b")); err != nil {
-		t.Fatal(err) // from now on it uses the containerd of the node, which is there when it is killed
+		t.Fatal(err) // from now on it uses the node's containerd, which stays when Docker is killed
 	}
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
 	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))

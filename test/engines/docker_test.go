@@ -18,7 +18,7 @@ import (
 // image of the tests: a busybox.
 const image = "godwit-test:1"
 
-// count is what most containers do: they say which number they are at, for ever.
+// count is a typical workload: it prints consecutive numbers for ever.
 const count = `i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.05; done`
 
 // bringUpDocker starts the Docker of a node, with the image.
@@ -31,7 +31,7 @@ func bringUpDocker(ctx context.Context, node string) error {
 
 func makeImage(ctx context.Context, archive string) error {
 	bin := filepath.Join(world.directory, "image", "bin")
-	// CRIU wants a /tmp of a root that is read-only
+	// CRIU needs a /tmp in a read-only root
 	for _, dir := range []string{bin, filepath.Join(world.directory, "image", "tmp")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -59,7 +59,7 @@ func makeImage(ctx context.Context, archive string) error {
 // inDocker is Docker's command line.
 const inDocker = cli("docker")
 
-// docker starts a container of Docker on node a as any user would, and removes it wherever it is in the end.
+// docker starts a container of Docker on node a like a user, and removes it from any node in the end.
 func docker(t *testing.T, flags []string, script string) (name string) {
 	t.Helper()
 	if !slices.Contains(flags, "--network") {
@@ -90,7 +90,7 @@ func nothing(t *testing.T, node, name string) {
 	inDocker.nothing(t, node, name)
 }
 
-// TestDockerMoves moves a container there and back in all modes, and wants it to be a container of
+// TestDockerMoves moves a container there and back in all modes, and checks that it is a container of
 // Docker each time.
 func TestDockerMoves(t *testing.T) {
 	name := docker(t, []string{
@@ -109,7 +109,7 @@ func TestDockerMoves(t *testing.T) {
 			t.Fatalf("after %s: %q", mode, got)
 		}
 	}
-	for _, node := range []string{from, to} { // the engine's own files aside
+	for _, node := range []string{from, to} { // except the engine's own files
 		eventually(t, "nothing of the migration has its password", func() bool {
 			return in(t, node, "sh", "-c", "grep -rl --exclude-dir=dockerd --exclude-dir=images "+
 				"swordfish-7fe1 /var/lib/godwit || true") == ""
@@ -129,7 +129,7 @@ func TestDockerMoves(t *testing.T) {
 		t.Errorf("volumes on %s: %s", to, volumes)
 	}
 	in(t, from, "docker", "stop", "--time", "1", name)
-	in(t, from, "docker", "start", name) // as any other
+	in(t, from, "docker", "start", name) // like any other
 	eventually(t, "it runs again",
 		func() bool { return inspected(t, from, name, ".State.Running") == "true" })
 	in(t, from, "docker", "rm", "--force", name)
@@ -137,8 +137,8 @@ func TestDockerMoves(t *testing.T) {
 	nothing(t, from, name)
 }
 
-// TestDockerAnonymousVolumes: volumes that Docker has made up the names of, for a user and for an
-// image, come with what is in them, and are not lost on a second move.
+// TestDockerAnonymousVolumes: volumes with names that Docker generated, for a user and for an image, move
+// with their content, and survive a second move.
 func TestDockerAnonymousVolumes(t *testing.T) {
 	const declared = "godwit-test:volume"
 	for _, node := range nodes() {
@@ -179,8 +179,8 @@ func TestDockerAnonymousVolumes(t *testing.T) {
 	in(t, "a", "docker", "volume", "prune", "--force")
 }
 
-// TestDockerCommitted: an image that is made of a container that has moved, and what is started
-// from it, are others.
+// TestDockerCommitted: an image committed from a container that has moved, and containers started from it,
+// are independent of it.
 func TestDockerCommitted(t *testing.T) {
 	name := docker(t, nil, count)
 	migrate(t, name, "a", "b", "cold")
@@ -196,14 +196,14 @@ func TestDockerCommitted(t *testing.T) {
 	counted(t, "b", other, last)
 }
 
-// TestDockerStartsNoSecondCopy: a policy that says always starts the container again at the target,
-// and never at the source.
+// TestDockerStartsNoSecondCopy: the policy "always" restarts the container at the target, and never at the
+// source.
 func TestDockerStartsNoSecondCopy(t *testing.T) {
 	name := docker(t, []string{"--restart", "always"}, count)
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "destroy", When: "before"}, agent.FaultPause)
 	done := begin(name, "cold")
 	stop.reached(t)
-	endKeepers(t, "a")                 // or its end would be put off
+	endKeepers(t, "a")                 // otherwise its end would be delayed
 	in(t, "a", "docker", "kill", name) // the frozen copy that is left
 	eventually(t, "it has ended at the source",
 		func() bool { return inspected(t, "a", name, ".State.Running") == "false" })
@@ -224,8 +224,7 @@ func TestDockerStartsNoSecondCopy(t *testing.T) {
 	})
 }
 
-// TestDockerRolledBack: a move that fails leaves the container as it was in the eyes of its Docker,
-// whatever fails.
+// TestDockerRolledBack: a failed move leaves the container unchanged from Docker's view, whatever fails.
 func TestDockerRolledBack(t *testing.T) {
 	for step, f := range map[string]struct {
 		when string
@@ -263,8 +262,8 @@ func TestDockerRolledBack(t *testing.T) {
 	}
 }
 
-// TestDockerEndsWhileArriving kills dockerd while a container arrives: no shim is left behind,
-// however long the container's state takes.
+// TestDockerEndsWhileArriving kills dockerd while a container arrives: no shim is left behind, however long
+// the container's state takes.
 func TestDockerEndsWhileArriving(t *testing.T) {
 	had := left(t)
 	name := docker(t, nil, count)
@@ -288,8 +287,8 @@ func TestDockerEndsWhileArriving(t *testing.T) {
 	}
 }
 
-// TestDockerJournalLost loses the journal of a migration that had frozen a container: what was
-// noted of its departure says whom to ask, and its end is that of the migration.
+// TestDockerJournalLost loses the journal of a migration that had frozen a container: the note of its
+// departure names the node to ask, and the migration's outcome decides.
 func TestDockerJournalLost(t *testing.T) {
 	for step, lost := range map[string]struct{ when, ends string }{"dump": {"after", "a"},
 		"destroy": {"before", "b"}} {
@@ -299,7 +298,7 @@ func TestDockerJournalLost(t *testing.T) {
 			point := fault(t, "a", agent.Fault{Side: "source", Step: step, When: lost.when}, agent.FaultKill)
 			done := begin(name, "cold")
 			point.reached(t)
-			<-done // the agent that was asked is gone
+			<-done // the agent of the request is gone
 			in(t, "a", "sh", "-c", "rm -r /var/lib/godwit/migrations")
 			eventually(t, "the agent can be started",
 				func() bool { return world.lab.StartAgent(t.Context(), "a", "--faults") == nil })
@@ -318,7 +317,7 @@ func TestDockerJournalLost(t *testing.T) {
 	}
 }
 
-// TestDockerRemovedOnTheWay: who removes a container while it is being moved has removed it, everywhere.
+// TestDockerRemovedOnTheWay: removing a container during its move removes it from all nodes.
 func TestDockerRemovedOnTheWay(t *testing.T) {
 	name := docker(t, nil, count)
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "prepare", When: "before"}, agent.FaultPause)
@@ -334,7 +333,7 @@ func TestDockerRemovedOnTheWay(t *testing.T) {
 	}
 }
 
-// TestDockerRefused: what cannot move is refused by name, and runs on.
+// TestDockerRefused: a container that cannot move is refused with the reason, and keeps running.
 func TestDockerRefused(t *testing.T) {
 	for what, flags := range map[string][]string{"--pid host": {"--pid", "host"},
 		"--ipc shareable":                   {"--ipc", "shareable"},
@@ -371,8 +370,8 @@ func TestDockerNotThere(t *testing.T) {
 	counted(t, "b", name, 1)
 }
 
-// TestDockerLateNetworks: a container on the node's own network moves with any Docker, and one on a
-// bridge; but where Docker makes networks late not one that has a terminal beside.
+// TestDockerLateNetworks: a container on the node's own network moves with any Docker, and so does one on a
+// bridge; but not a container on a bridge that also has a terminal, if Docker makes networks late.
 func TestDockerLateNetworks(t *testing.T) {
 	name := docker(t, []string{"--network", "host"}, count)
 	migrate(t, name, "a", "b", "pre-copy")

@@ -7,16 +7,16 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// nodeRunDir is the agents' run directory, as nodes see it.
+// nodeRunDir is the agents' run directory in a node.
 const nodeRunDir = "/run/godwit"
 
-// point is where something goes wrong in a node.
+// point is where a fault happens in a node.
 type point struct {
 	directory string
 	fault     agent.Fault
 }
 
-// fault has something go wrong, once, and before the test is over.
+// fault sets a fault, which happens once, and before the test ends.
 func fault(t *testing.T, node string, f agent.Fault, kind agent.FaultKind) point {
 	t.Helper()
 	root, err := world.lab.Root(node)
@@ -35,7 +35,7 @@ func fault(t *testing.T, node string, f agent.Fault, kind agent.FaultKind) point
 	return p
 }
 
-// reached waits until it has happened.
+// reached waits until the fault has happened.
 func (p point) reached(t *testing.T) {
 	t.Helper()
 	eventually(t, "fault "+p.fault.Step, p.isReached)

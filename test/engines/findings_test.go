@@ -7,29 +7,28 @@ import (
 	"testing"
 )
 
-// envCompatibility names a directory to which the conformance suite writes what it has found;
-// compatibility makes a table of that.
+// envCompatibility names a directory for the conformance suite's findings; compatibility makes a table of
+// them.
 const envCompatibility = "GODWIT_COMPATIBILITY"
 
-// findings are what the suite has found of an engine.
+// findings are the suite's findings about an engine.
 type findings struct {
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
 	Kernel  string `json:"kernel"`
-	// by mode, whether everything was as before after each move
+	// by mode, whether everything was unchanged after each move
 	Modes map[string]bool `json:"modes"`
-	// by mode, whether clients' connections went on; empty: the engine's containers have none that
-	// could
+	// by mode, whether clients' connections survived; empty: the engine's containers have none that could
 	Kept       map[string]bool   `json:"connections"`
-	Properties map[string]string `json:"properties"` // what became of each that its containers can have
+	Properties map[string]string `json:"properties"` // result for each possible property
 }
 
-// What becomes of a property.
+// The possible results for a property.
 const (
 	propertyMoves   = "moves"
 	propertyRefused = "refused"
 	propertyFails   = "fails"
-	propertyUnable  = "not tried: no " // and what the machine, or the engine's version, lacks
+	propertyUnable  = "not tried: no " // with what the machine, or the engine's version, lacks
 )
 
 func newFindings(t *testing.T, s subject) *findings {
@@ -40,7 +39,7 @@ func newFindings(t *testing.T, s subject) *findings {
 	}
 }
 
-// note says of a mode whether it was so each time.
+// note records for a mode whether a result was the same each time.
 func note(all map[string]bool, mode string, so bool) {
 	before, known := all[mode]
 	all[mode] = so && (before || !known)
@@ -63,7 +62,7 @@ func (f *findings) refused(p property) { f.Properties[p.name] = propertyRefused 
 
 func (f *findings) unable(p property) { f.Properties[p.name] = propertyUnable + p.unable }
 
-// write leaves them for the table, if that is wanted.
+// write writes the findings for the table, if requested.
 func (f *findings) write(t *testing.T) {
 	t.Helper()
 	directory := os.Getenv(envCompatibility)

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// restarts are scripts by which people have an engine start a container that they take for a
-// running one, or for one that has ended. The last command of each is a start.
+// restarts returns scripts with which people make an engine start a container that seems to run, or to have
+// ended. The last command of each is a start.
 func restarts(s subject, container string) []string {
 	all := []string{"godwit rm --force " + container, "godwit stop --time 1s " + container}
 	switch s.name() {
@@ -36,9 +36,9 @@ func restarts(s subject, container string) []string {
 	return all
 }
 
-// guardable are the engines of which that is tried. An address of an LXC container that stays at
-// the other node is in the way of the next one that has it here, so LXC's guard is tried elsewhere
-// (test/faults); with -short Podman's, too, which has tests of its own.
+// guardable returns the engines for which that is tried. An address of an LXC container that stays at the
+// other node blocks the next container with it here, so LXC's guard is tested elsewhere (test/faults); with
+// -short Podman's, too, which has its own tests.
 func guardable() []subject {
 	all := []subject{embedded{}, byDocker{byCommand{inDocker}}, inContainerd{}}
 	if !testing.Short() {
@@ -47,9 +47,9 @@ func guardable() []subject {
 	return all
 }
 
-// TestGuarded: while nobody knows yet where a container runs, no engine starts the copy that it
-// has, whatever it is asked; if the other node runs it, that is the only one that ever did, and if
-// it never ran there the engine can start it again.
+// TestGuarded: while it is not known where a container runs, no engine starts its copy, whatever the
+// command. If the other node runs the container, that copy is the only one that ever ran, and if it never
+// ran there the engine can start its copy again.
 func TestGuarded(t *testing.T) {
 	for _, s := range guardable() {
 		t.Run(titleOf(s), func(t *testing.T) {
@@ -68,7 +68,7 @@ func guardedInDoubt(t *testing.T, s subject, runs bool) {
 	c.counted(t, "a", container, 1)
 	frozen := counting(t, "a")
 	held, goOn := inDoubt(t, s, container)
-	if s.name() != ownEngine { // a keeper would put its end off: see TestHeldInDoubt
+	if s.name() != ownEngine { // a keeper would delay its end: see TestHeldInDoubt
 		in(t, "a", append([]string{"kill", "-KILL"}, frozen...)...)
 		endKeepers(t, "a")
 		eventually(t, "the copy has ended", func() bool { return copies(t, "a") == 0 })
@@ -105,7 +105,7 @@ func guardedInDoubt(t *testing.T, s subject, runs bool) {
 	c.oneCopy(t, container, false, false)
 }
 
-// linkDown has the link be down until up is called, or the test is over.
+// linkDown takes the link down until up is called, or the test is over.
 func linkDown(t *testing.T) (up func()) {
 	t.Helper()
 	up = func() {
@@ -120,9 +120,8 @@ func linkDown(t *testing.T) (up func()) {
 	return up
 }
 
-// inDoubt brings a migration from a into doubt: the target waits before its restore, and the link
-// is down. goOn takes it up again, with the target's step failing if it is to, and waits for the
-// migration's end.
+// inDoubt brings a migration from a into doubt: the target waits before its restore, and the link is down.
+// goOn takes it up again, lets the target's step fail if fails is set, and waits for the migration's end.
 func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(fails bool) error) {
 	t.Helper()
 	held = fault(t, "b", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultPause)
@@ -143,7 +142,7 @@ func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(f
 		return strings.Contains(in(t, "a", "godwit", "migration", "ls"), "in-doubt")
 	})
 	return held, func(fails bool) error {
-		if fails { // it says never-ran when it is asked
+		if fails { // it answers never-ran when it is asked
 			in(t, "b", "sh", "-c", "id=$(godwit migration ls | awk '/running/ { print $1; exit }'); "+
 				"godwit migration cancel $id")
 			held.goOn(t)
@@ -157,8 +156,8 @@ func inDoubt(t *testing.T, s subject, container string) (held point, goOn func(f
 	}
 }
 
-// restartsDaemon has Docker's daemon be killed and started again, which it takes for no reason to
-// start the container either.
+// restartsDaemon kills and restarts Docker's daemon, which must not start the container because of that
+// either.
 func restartsDaemon(t *testing.T, s subject, container string, frozen []string) {
 	t.Helper()
 	in(t, "a", "sh", "-c", "kill -KILL $(cat /run/docker.pid)")
@@ -169,7 +168,7 @@ func restartsDaemon(t *testing.T, s subject, container string, frozen []string) 
 	noSecond(t, "a", frozen)
 }
 
-// startsAgain has the engine start a container that somebody has ended while it was to leave.
+// startsAgain makes the engine start a container that a user has ended during its departure.
 func startsAgain(t *testing.T, s subject, container string) {
 	t.Helper()
 	script := s.name() + " start " + container
@@ -186,7 +185,7 @@ func startsAgain(t *testing.T, s subject, container string) {
 	}
 }
 
-// endKeepers ends what holds frozen copies: those that were killed end then.
+// endKeepers ends the processes that hold frozen copies: killed copies end then.
 func endKeepers(t *testing.T, node string) {
 	t.Helper()
 	in(t, node, "sh", "-c", endsKeepers)
@@ -194,7 +193,7 @@ func endKeepers(t *testing.T, node string) {
 
 const endsKeepers = "kill -KILL $(pgrep -f '^godwit [m]emory-keeper')"
 
-// noSecond wants no process that counts on a node but those that were there before.
+// noSecond checks that a node has no counting process except those that existed before.
 func noSecond(t *testing.T, node string, before []string) {
 	t.Helper()
 	for _, pid := range counting(t, node) {
@@ -204,9 +203,8 @@ func noSecond(t *testing.T, node string, before []string) {
 	}
 }
 
-// TestKilledWhilePushing: whoever removes the copy that its engine still lists as running, while
-// pages of it are to follow, takes none of them away: the container at the other node gets them
-// all.
+// TestKilledWhilePushing: removing the copy that its engine still lists as running, while it has remote
+// pages, loses none of them: the container at the other node gets them all.
 func TestKilledWhilePushing(t *testing.T) {
 	for _, s := range guardable() {
 		if testing.Short() && s.name() != dockerEngine {
@@ -255,7 +253,7 @@ func killedWhilePushing(t *testing.T, s subject) {
 	c.oneCopy(t, container, true, false)
 }
 
-// removal is a script by which people remove a container that runs.
+// removal returns a script with which people remove a running container.
 func removal(s subject, container string) string {
 	if s.name() == containerdEngine {
 		return "ctr task rm --force " + container

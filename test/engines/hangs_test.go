@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// hangs has the Docker of a node do nothing until the test is over, or goesOn.
+// hangs stops the Docker of a node until the test is over, or goesOn.
 func hangs(t *testing.T, node string) (goesOn func()) {
 	t.Helper()
 	pid := in(t, node, "cat", "/run/docker.pid")
@@ -21,7 +21,7 @@ func hangs(t *testing.T, node string) (goesOn func()) {
 	return goesOn
 }
 
-// late wants the error of an engine that does not answer.
+// late expects the error of an engine that does not answer.
 func late(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), "Docker did not answer within") {
@@ -29,8 +29,8 @@ func late(t *testing.T, what string, err error) {
 	}
 }
 
-// TestDockerHangs: what needs a Docker that hangs fails, and says why. The rest goes on: lists, greetings
-// of nodes, the other engines, and a container of that Docker that was frozen and stays.
+// TestDockerHangs: operations that need a hung Docker fail with the reason. The rest continues: lists,
+// greetings of nodes, the other engines, and a container of that Docker that was frozen and stays.
 func TestDockerHangs(t *testing.T) {
 	const volume = "hangs-data"
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "docker", "volume", "rm", volume) })
@@ -41,7 +41,7 @@ func TestDockerHangs(t *testing.T) {
 	embedded{}.run(t, "a", other, nil, count)
 	t.Cleanup(func() { _, _ = world.lab.Exec(context.Background(), "a", "godwit", "rm", "--force", other) })
 	at := func() int {
-		n, _ := strconv.Atoi(in(t, "a", "cat", path)) // empty while it is written
+		n, _ := strconv.Atoi(in(t, "a", "cat", path)) // empty while it is being written
 		return n
 	}
 
@@ -71,7 +71,7 @@ func TestDockerHangs(t *testing.T) {
 	// As if the agent had been killed while it made a container of its own engine, too.
 	const releases = "/var/lib/godwit/releases.json"
 	in(t, "a", "sh", "-c", `echo '[{"container":"`+strings.Repeat("0", 64)+`"}]' >`+releases)
-	// which returns when it answers
+	// StartAgent returns when the agent answers
 	if err := world.lab.StartAgent(t.Context(), "a", "--faults"); err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +89,8 @@ func TestDockerHangs(t *testing.T) {
 	migrate(t, name, "a", "b", "cold")
 }
 
-// TestDockerHangsWhileMemoryFollows: pages that stayed at the source follow while its Docker hangs, also if
-// the agent there has been killed. Only the removal of the copy waits for Docker.
+// TestDockerHangsWhileMemoryFollows: remote pages are sent while the source's Docker hangs, even if the
+// agent there has been killed. Only the removal of the copy waits for Docker.
 func TestDockerHangsWhileMemoryFollows(t *testing.T) {
 	name := docker(t, nil, count)
 	push := fault(t, "a", agent.Fault{Side: "source", Step: "drain", When: "before"}, agent.FaultPause)
@@ -101,7 +101,7 @@ func TestDockerHangsWhileMemoryFollows(t *testing.T) {
 	if err := world.lab.KillAgent(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	<-done // whoever waits for the migration loses the agent
+	<-done // callers that wait for the migration lose the agent
 	if err := world.lab.StartAgent(t.Context(), "a", "--faults"); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestDockerHangsWhileMemoryFollows(t *testing.T) {
 	nothing(t, "a", name)
 }
 
-// migrationOf is the id of the migration that a container is in.
+// migrationOf returns the id of a container's migration.
 func migrationOf(t *testing.T, name string) string {
 	t.Helper()
 	var all []struct{ Migration, Container string } // the latest first
@@ -131,7 +131,7 @@ func migrationOf(t *testing.T, name string) string {
 	return ""
 }
 
-// reaches tells whether a node has reached another one when it greeted it last.
+// reaches reports whether a node reached another one at the last greeting.
 func reaches(t *testing.T, from, to string) bool {
 	t.Helper()
 	for line := range strings.Lines(in(t, from, "godwit", "nodes", "--measure=false")) {

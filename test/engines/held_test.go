@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// thaws is a script by which people have an engine let a container go on that they take for a paused one.
+// thaws returns a script with which people make an engine continue a container that seems paused.
 func thaws(s subject, container string) string {
 	switch is := s.name(); is {
 	case dockerEngine, podmanEngine:
@@ -24,8 +24,8 @@ func thaws(s subject, container string) string {
 	return runc + "pause $(ls /run/godwit/runc); " + runc + "resume $(ls /run/godwit/runc)"
 }
 
-// thawByHand does what an engine does that has the freezer which Godwit uses, until the kernel says that the
-// group is not frozen: an agent in doubt freezes it again, as often as it looks.
+// thawByHand acts like an engine with Godwit's freezer, until the kernel says that the group is not frozen:
+// an agent in doubt freezes it again, as often as it looks.
 func thawByHand(t *testing.T, node, pid string) {
 	t.Helper()
 	in(t, node, "sh", "-c", thawsByHand(pid))
@@ -48,7 +48,7 @@ func thawsByHand(pid string) string {
 		exit 1`
 }
 
-// kills is a script by which people end a container that they take for a running one.
+// kills returns a script with which people end a container that seems to run.
 func kills(s subject, container string) string {
 	switch is := s.name(); is {
 	case dockerEngine, podmanEngine:
@@ -61,7 +61,8 @@ func kills(s subject, container string) string {
 	return "runc --root /run/godwit/runc kill $(ls /run/godwit/runc) KILL"
 }
 
-// doubted are the engines of which that is tried: to come into doubt takes more than ten seconds each time.
+// doubted returns the engines for which that is tried: reaching doubt takes more than ten seconds each
+// time.
 func doubted() []subject {
 	if testing.Short() {
 		return heldEngines()[:1]
@@ -69,7 +70,7 @@ func doubted() []subject {
 	return heldEngines()
 }
 
-// heldEngines are the engines of which is tried what takes less.
+// heldEngines returns the engines for shorter tests.
 func heldEngines() []subject {
 	if testing.Short() {
 		return []subject{byDocker{byCommand{inDocker}}, inContainerd{}}
@@ -79,8 +80,8 @@ func heldEngines() []subject {
 	}
 }
 
-// TestHeldInDoubt: while nobody knows yet where a container runs, no process of the copy at its source runs
-// an instruction, whoever thaws it; who kills it takes nothing with it that is needed.
+// TestHeldInDoubt: while it is not known where a container runs, no process of the copy at its source
+// executes an instruction, whoever thaws it; killing it loses nothing that is needed.
 func TestHeldInDoubt(t *testing.T) {
 	for _, s := range doubted() {
 		t.Run(titleOf(s), func(t *testing.T) {
@@ -142,7 +143,7 @@ func heldInDoubt(t *testing.T, s subject, killed, runs bool) {
 		return
 	}
 	eventually(t, "nothing of it is at b", func() bool { return copies(t, "b") == 0 })
-	if killed { // as somebody has asked for
+	if killed { // as a user has requested
 		eventually(t, "it has ended", func() bool { return copies(t, "a") == 0 })
 		startsAgain(t, s, container)
 	} else {
@@ -151,8 +152,8 @@ func heldInDoubt(t *testing.T, s subject, killed, runs bool) {
 	c.oneCopy(t, container, false, false)
 }
 
-// TestThawedInDoubt: a copy that nobody holds runs when somebody thaws it. While nobody knows where the
-// container runs, it is frozen and held again, and an alarm tells of it.
+// TestThawedInDoubt: a copy that nothing holds runs when it is thawed. While it is not known where the
+// container runs, the copy is frozen and held again, and an alarm reports that.
 func TestThawedInDoubt(t *testing.T) {
 	for _, s := range doubted() {
 		t.Run(titleOf(s), func(t *testing.T) { thawedInDoubt(t, s) })
@@ -166,7 +167,7 @@ func thawedInDoubt(t *testing.T, s subject) {
 	c.counted(t, "a", container, 1)
 	was := counting(t, "a")
 	held, goOn := inDoubt(t, s, container)
-	eventually(t, "there is an alarm", func() bool { // an agent may have it held again between the two
+	eventually(t, "there is an alarm", func() bool { // an agent may hold it again in between
 		listed := in(t, "a", "sh", "-c", "godwit ps 2>&1 || [ $? = 4 ]")
 		if strings.Contains(listed, "has thawed the frozen copy") {
 			return true
@@ -190,8 +191,8 @@ func thawedInDoubt(t *testing.T, s subject) {
 	c.oneCopy(t, container, true, false)
 }
 
-// TestThawedBeforeDump: a copy that somebody thaws before it is dumped is none that the target may have. The
-// container goes on where it is, and moves when it is asked to again.
+// TestThawedBeforeDump: a copy that is thawed before the dump must not go to the target. The container
+// continues at the source, and moves at the next request.
 func TestThawedBeforeDump(t *testing.T) {
 	for _, s := range heldEngines() {
 		t.Run(titleOf(s), func(t *testing.T) { thawedBeforeDump(t, s) })
@@ -222,8 +223,8 @@ func thawedBeforeDump(t *testing.T, s subject) {
 	c.oneCopy(t, container, false, false)
 }
 
-// TestThawedWhilePushing: whoever thaws the copy at the source while pages of it are to follow has no
-// second one run, and it is destroyed with the rest.
+// TestThawedWhilePushing: thawing the copy at the source while it has remote pages does not run a second
+// copy, and it is destroyed with the rest.
 func TestThawedWhilePushing(t *testing.T) {
 	for _, s := range heldEngines() {
 		t.Run(titleOf(s), func(t *testing.T) { thawedWhilePushing(t, s) })
@@ -252,7 +253,7 @@ func thawedWhilePushing(t *testing.T, s subject) {
 	c.oneCopy(t, container, true, false)
 }
 
-// moving has a container move from a to b, and returns when it has come to a fault.
+// moving moves a container from a to b, and returns when the move has reached a fault.
 func moving(t *testing.T, s subject, container, mode string, stop point) <-chan error {
 	t.Helper()
 	moved := make(chan error, 1)
@@ -270,16 +271,16 @@ func moving(t *testing.T, s subject, container, mode string, stop point) <-chan 
 	return moved
 }
 
-// tally is a command that shows at the source how far a container has counted that is frozen.
+// tally returns a command that shows at the source how far a frozen container has counted.
 func (c conformance) tally(container string) []string {
-	if c.s.name() == lxcEngine { // its own reads it in the container, where nothing runs
+	if c.s.name() == lxcEngine { // its own command reads it in the container, where nothing runs
 		return []string{"cat", "/var/lib/lxc/" + container + "/rootfs" + lxcLog}
 	}
 	return c.s.logs(container)
 }
 
-// pauseAsDocker pauses a container by "docker pause" and in the freezer that Godwit uses, which is Docker's
-// where there is only cgroup version 2. The returned function ends both.
+// pauseAsDocker pauses a container with "docker pause" and in Godwit's freezer, which is Docker's if there
+// is only cgroup version 2. The returned function ends both.
 func pauseAsDocker(t *testing.T, node, name string) (unpause func()) {
 	t.Helper()
 	pid := inspected(t, node, name, ".State.Pid")
@@ -292,8 +293,8 @@ func pauseAsDocker(t *testing.T, node, name string) (unpause func()) {
 	}
 }
 
-// TestDockerPausedWhileUndone: "docker pause" of a container whose move is being undone stays a pause of
-// Docker's, and the container is Docker's again with all that Docker has to do for it.
+// TestDockerPausedWhileUndone: "docker pause" of a container whose move is being undone remains a pause of
+// Docker, and the container belongs to Docker again in every respect.
 func TestDockerPausedWhileUndone(t *testing.T) {
 	for what, cancelled := range map[string]agent.Fault{
 		"before the freeze": {Side: "source", Step: "prepare", When: "after"},

@@ -16,10 +16,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// bulk is how large the layer is that only node a has.
+// bulk is the size of the layer that only node a has.
 const bulk = 24 << 20
 
-// makeOnA makes an image on node a: upon the one that all have, a layer of content that cannot be compressed.
+// makeOnA makes an image on node a: an incompressible layer on top of the common image.
 func (c cli) makeOnA(t *testing.T, name string, seed uint64) (made string) {
 	t.Helper()
 	made = "only-" + name + ":1"
@@ -58,7 +58,7 @@ func (c cli) onlyOnA(t *testing.T, seed uint64) (name, made string) {
 	return name, made
 }
 
-// movedLayers moves a container to b and tells what became of its image's layers.
+// movedLayers moves a container to b and returns how its image's layers came there.
 func movedLayers(t *testing.T, ref string) migration.Layers {
 	t.Helper()
 	var report struct {
@@ -71,7 +71,7 @@ func movedLayers(t *testing.T, ref string) migration.Layers {
 	return report.Layers
 }
 
-// spoolEmpty wants that nothing of an image is left on its way.
+// spoolEmpty checks that no partial image is left.
 func spoolEmpty(t *testing.T, node string) {
 	t.Helper()
 	if left := in(t, node, "sh", "-c", "ls -A /var/lib/godwit/spool"); left != "" {
@@ -79,7 +79,7 @@ func spoolEmpty(t *testing.T, node string) {
 	}
 }
 
-// spooled is how much of layers is on its way at b.
+// spooled returns the bytes of partial layers at b.
 func spooled(t *testing.T) (bytes int) {
 	t.Helper()
 	// none: 0
@@ -88,7 +88,7 @@ func spooled(t *testing.T) (bytes int) {
 	return bytes
 }
 
-// TestDockerImage: what the target lacks of an image comes along, and Docker has the image there as
+// TestDockerImage: the parts of an image that the target lacks move, too, and Docker has the image there as
 // if it had been loaded.
 func TestDockerImage(t *testing.T) {
 	name, image := inDocker.onlyOnA(t, 1)
@@ -120,11 +120,11 @@ func TestDockerImage(t *testing.T) {
 		t.Errorf("its image is %s", got)
 	}
 	spoolEmpty(t, "b")
-	migrate(t, name, "b", "a", "pre-copy") // where the image is
+	migrate(t, name, "b", "a", "pre-copy") // that node has the image
 	counted(t, "a", name, 1)
 	in(t, "b", "docker", "rmi", image)
 	in(t, "a", "godwit", "stage", "docker:"+name, "b", "--layers-only")
-	// a name comes with a container
+	// a name moves with a container
 	if got := in(t, "b", "docker", "inspect", "--format", "{{.Id}} {{.RepoTags}}", id); got != id+" []" {
 		t.Errorf("staged image is %s", got)
 	}
@@ -134,15 +134,15 @@ func TestDockerImage(t *testing.T) {
 	}
 }
 
-// byContainerd tells of a Docker that has its containerd keep images.
+// byContainerd reports whether a Docker's images are in its containerd.
 func byContainerd(t *testing.T, node string) bool {
 	t.Helper()
 	return strings.Contains(in(t, node, "docker", "info", "--format", "{{.DriverStatus}}"),
 		"io.containerd.snapshotter")
 }
 
-// startDockerAlone starts Docker anew on a node where containerd runs, which it would take for its
-// own otherwise: it has not had it so far, and that one knows none of its containers.
+// startDockerAlone restarts Docker on a node where containerd runs. Docker would otherwise use that
+// containerd, which knows none of its containers.
 func startDockerAlone(ctx context.Context, node string) error {
 	const socket = "/run/containerd/containerd.sock"
 	if _, err := world.lab.Exec(ctx, node, "mv", socket, socket+".hidden"); err != nil {
@@ -153,9 +153,8 @@ func startDockerAlone(ctx context.Context, node string) error {
 	return errors.Join(err, back)
 }
 
-// testOtherStore: an image comes from a Docker that keeps its images itself to one that has its
-// containerd keep them, and goes back. The one has for its ID what it is made from, the other what
-// leads to that.
+// testOtherStore moves an image from a Docker with its own image store to one that uses its containerd's,
+// and back. The ID is the image's configuration in the one, and its manifest or index in the other.
 func testOtherStore(t *testing.T) {
 	restart := func() {
 		t.Helper()
@@ -168,7 +167,7 @@ func testOtherStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(restart) // when it is told what it was told before
+	t.Cleanup(restart) // with its earlier flags
 	t.Setenv("GODWIT_LAB_DOCKER_STORE", "")
 	restart()
 	if err := inDocker.importImage(t.Context(), "a"); err != nil {
@@ -191,9 +190,9 @@ func testOtherStore(t *testing.T) {
 	}
 }
 
-// linkLost begins to move a container to b whose image comes along, loses the link when most of
-// that has come, and moves it then: what has come does not come again. With -short it is only
-// moved, but for Docker's.
+// linkLost begins to move a container with its image to b, loses the link when most of the image has come,
+// and then moves the container: the received part is not sent again. With -short it only moves the
+// container, except for Docker's.
 func (c cli) linkLost(t *testing.T, name string, stays func()) migration.Layers {
 	t.Helper()
 	ref := string(c) + ":" + name
@@ -227,7 +226,7 @@ func (c cli) linkLost(t *testing.T, name string, stays func()) migration.Layers 
 	eventually(t, "the nodes know each other again",
 		func() bool { return tried(t, "a", "godwit", "plan", ref, "b") == nil })
 	layers := movedLayers(t, ref)
-	for _, taken := range layers.Taken { // nothing if all of it had come when the link went down
+	for _, taken := range layers.Taken { // empty if everything had come when the link went down
 		if taken.Partly != 1 || taken.Bytes > bulk*2/3 {
 			t.Errorf("layers: %+v", taken)
 		}
@@ -236,7 +235,7 @@ func (c cli) linkLost(t *testing.T, name string, stays func()) migration.Layers 
 	return layers
 }
 
-// TestDockerImageLinkLost: what has come of a layer when the link is lost does not come again.
+// TestDockerImageLinkLost: the part of a layer that came before the link was lost is not sent again.
 func TestDockerImageLinkLost(t *testing.T) {
 	name, made := inDocker.onlyOnA(t, 2)
 	inDocker.linkLost(t, name, func() {
@@ -249,8 +248,8 @@ func TestDockerImageLinkLost(t *testing.T) {
 	counted(t, "b", name, 1)
 }
 
-// TestPodmanImage: what the target lacks of an image comes along, also when the link was lost on
-// the way, and Podman has the image there as if it had been loaded.
+// TestPodmanImage: the parts of an image that the target lacks move, too, even after a lost link, and
+// Podman has the image there as if it had been loaded.
 func TestPodmanImage(t *testing.T) {
 	name, made := inPodman.onlyOnA(t, 4)
 	stored := func() string {
@@ -281,11 +280,11 @@ func TestPodmanImage(t *testing.T) {
 	if left := in(t, "b", "sh", "-c", "ls -A /var/lib/godwit/engines/podman-images"); left != "" {
 		t.Errorf("left of what Podman took: %s", left)
 	}
-	inPodman.migrate(t, name, "b", "a", "pre-copy") // where the image is
+	inPodman.migrate(t, name, "b", "a", "pre-copy") // that node has the image
 	inPodman.counted(t, "a", name, 1)
 	in(t, "b", "podman", "rmi", made)
 	in(t, "a", "godwit", "stage", "podman:"+name, "b", "--layers-only")
-	// a name comes with a container
+	// a name moves with a container
 	if got := in(t, "b", "podman", "image", "inspect", "--format", "{{.Id}} {{.RepoTags}}", id); got != id+
 		" []" {
 		t.Errorf("staged image is %s", got)
@@ -293,9 +292,9 @@ func TestPodmanImage(t *testing.T) {
 	in(t, "b", "podman", "rmi", id)
 }
 
-// TestContainerdImage: what the target lacks of an image comes along, into the container's
-// namespace, also when the link was lost on the way. What is there in another namespace does not,
-// and compressed layers are the same as others.
+// TestContainerdImage: the parts of an image that the target lacks move into the container's namespace,
+// even after a lost link. Parts that exist in another namespace are not sent, and compressed layers are
+// treated like others.
 func TestContainerdImage(t *testing.T) {
 	const space, id = "third", "image"
 	made := inPodman.makeOnA(t, "containerd", 5)
@@ -344,15 +343,15 @@ func TestContainerdImage(t *testing.T) {
 		t.Errorf("left without the image: %s", left)
 	}
 	in(t, "a", "godwit", "stage", "containerd:"+name, "b", "--layers-only")
-	staged := in(t, "b", "ctr", "-n", space, "images", "ls", "-q") // a name comes with a container
+	staged := in(t, "b", "ctr", "-n", space, "images", "ls", "-q") // a name moves with a container
 	if !strings.HasPrefix(staged, "sha256:") || strings.Contains(staged, "\n") {
 		t.Errorf("staged: %s", staged)
 	}
 	in(t, "b", "ctr", "-n", space, "images", "rm", "--sync", staged)
 }
 
-// TestDockerImageFails: whatever becomes of the image at the target, the container runs on, and
-// Docker has nothing of it there that it had not.
+// TestDockerImageFails: whatever happens to the image at the target, the container keeps running, and
+// Docker has nothing of the image there that it lacked before.
 func TestDockerImageFails(t *testing.T) {
 	name, image := inDocker.onlyOnA(t, 3)
 	before := in(t, "b", "docker", "images", "--all", "--quiet", "--no-trunc")
@@ -361,7 +360,7 @@ func TestDockerImageFails(t *testing.T) {
 		return in(t, "b", "sh", "-c", "ls "+root+"/image/overlay2/layerdb/sha256 "+
 			"| sort")
 	}
-	// where Docker puts what it is to load
+	// where Docker puts images that it loads
 	coming, places := root+"/tmp", root+"/tmp "+root+"/image/overlay2/layerdb/tmp"
 	if byContainerd(t, "b") {
 		ctr := "ctr -a " + in(t, "b", "docker", "info", "--format", "{{.Containerd.Address}}") + " -n moby "
@@ -424,7 +423,7 @@ func TestDockerImageFails(t *testing.T) {
 			if err := <-done; err == nil || !strings.Contains(err.Error(), "arriving") {
 				t.Fatalf("the move was over before: %v", err)
 			}
-			done = begin(name, "cold") // b was not done with the move before
+			done = begin(name, "cold") // b had not finished the earlier move
 		}
 		return spooled(t) > 1<<20
 	})

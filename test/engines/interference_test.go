@@ -12,22 +12,22 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// interference is what somebody does with a container, or with its engine, while it is being moved.
+// interference is an action of a user on a container, or on its engine, during the container's move.
 type interference struct {
 	name string
-	// Scripts on a node, for Docker and Podman, containerd, the embedded engine and LXC: $0 is the
-	// engine, $1 the container. Empty: the engine has no such command.
+	// Scripts on a node, for Docker and Podman, containerd, the embedded engine and LXC: $0 is the engine,
+	// $1 the container. Empty: the engine has no such command.
 	cli, ctr, own, lxc string
-	mends              func(t *testing.T, s subject, node string) // has the engine work again
-	// the copy on that node may have ended by it
+	mends              func(t *testing.T, s subject, node string) // makes the engine work again
+	// the copy on that node may have ended because of it
 	ends bool
 }
 
-// script is what is run for an engine.
+// script returns the script for an engine.
 func (m interference) script(s subject) string {
 	switch s.name() {
 	case dockerEngine, podmanEngine:
-		if m.name == "daemon" && s.name() == podmanEngine { // it has none
+		if m.name == "daemon" && s.name() == podmanEngine { // it has no daemon
 			return ""
 		}
 		return m.cli
@@ -39,7 +39,7 @@ func (m interference) script(s subject) string {
 	return m.own
 }
 
-// does is a command that runs the script, which pgrep finds by its first words.
+// does returns a command that runs the script, which pgrep finds by its first words.
 func (m interference) does(s subject, container string) []string {
 	return []string{"sh", "-c", ": interference; " + m.script(s), s.name(), container}
 }
@@ -62,8 +62,8 @@ func interferences() []interference {
 	}
 }
 
-// cleanUp removes what Podman leaves: Podman does not let the runtime delete a container that has
-// lost its conmon.
+// cleanUp removes Podman's leftovers: Podman does not let the runtime delete a container that has lost its
+// conmon.
 func (m interference) cleanUp(t *testing.T, s subject, stayed bool) {
 	t.Helper()
 	if s.name() == podmanEngine && m.name == "shim" && stayed {
@@ -71,7 +71,7 @@ func (m interference) cleanUp(t *testing.T, s subject, stayed bool) {
 	}
 }
 
-// quoted makes a shell's line of a command.
+// quoted formats a command for a shell.
 func quoted(command []string) string {
 	words := make([]string, len(command))
 	for i, word := range command {
@@ -96,9 +96,9 @@ func restartDaemon(t *testing.T, s subject, node string) {
 	eventually(t, "the engine answers", func() bool { return tried(t, node, s.listing()...) == nil })
 }
 
-// TestInterference: whatever somebody does with a container or with its engine, at whatever step of a
-// move and on whatever side, there are never two copies of it, and none only if one was ended; and
-// the node that has it not has nothing of it.
+// TestInterference: whatever a user does with a container or with its engine, at any step of a move and on
+// either side, there are never two copies of it, and none only if one was ended; and the node without it
+// has nothing of it.
 func TestInterference(t *testing.T) {
 	points := []agent.Fault{
 		{Side: "source", Step: "prepare", When: "before"}, {Side: "target", Step: "arrive", When: "after"},
@@ -112,7 +112,7 @@ func TestInterference(t *testing.T) {
 			}
 			for _, point := range points {
 				for _, node := range nodes() {
-					// some others are in other tests
+					// other tests cover some of the others
 					if testing.Short() && (m.name != "kill" || point.Step != "dump" || node != "a") {
 						continue
 					}
@@ -152,7 +152,7 @@ func interfere(t *testing.T, s subject, m interference, point agent.Fault, node 
 		_, err := world.lab.Exec(context.Background(), node, m.does(s, container)...)
 		done <- err
 	}()
-	eventually(t, "it is being done", func() bool { // it may wait until the move goes on
+	eventually(t, "it is being done", func() bool { // it may wait until the move continues
 		return len(done) > 0 || tried(t, node, "pgrep", "-f", "^sh -c : interference") == nil
 	})
 	stop.goOn(t)
@@ -172,8 +172,8 @@ func interfere(t *testing.T, s subject, m interference, point agent.Fault, node 
 	}
 }
 
-// left are the mounts of the nodes, the directories in which runtimes keep what they know of
-// containers, and the processes that make and hold containers.
+// left lists the mounts of the nodes, the runtimes' state directories of containers, and the processes that
+// make and hold containers.
 func left(t *testing.T) (all string) {
 	t.Helper()
 	for _, node := range nodes() {
@@ -184,7 +184,8 @@ func left(t *testing.T) (all string) {
 	return all
 }
 
-// oneCopy wants one copy of a container, where the move says that it is, or none if it may have ended.
+// oneCopy checks that there is one copy of a container, at the node that the move reports, or none if it
+// may have ended.
 func (c conformance) oneCopy(t *testing.T, container string, moved, ended bool) {
 	t.Helper()
 	home, other := "a", "b"
@@ -205,23 +206,23 @@ func (c conformance) oneCopy(t *testing.T, container string, moved, ended bool) 
 	c.s.nothing(t, home, container)
 }
 
-// counters is what processes of containers are that count.
+// counters matches processes of counting containers.
 var counters = regexp.MustCompile(`^/bin/sh (-c i=0; while|/script)`)
 
-// copies is how many containers count on a node.
+// copies returns how many containers count on a node.
 func copies(t *testing.T, node string) int {
 	t.Helper()
 	return len(counting(t, node))
 }
 
-// counting are the processes of containers that count on a node.
+// counting returns the counting processes of containers on a node.
 func counting(t *testing.T, node string) []string {
 	t.Helper()
 	return countersIn(in(t, node, "ps", "-ww", "-e", "-o", "pid=,ppid=,args="))
 }
 
-// countersIn finds them in a list of processes with their parents and arguments. A child that one of them has
-// forked looks like it until it executes another program, and is no copy.
+// countersIn finds them in a list of processes with their parents and arguments. A child that has just been
+// forked looks like its parent until it executes another program, and does not count.
 func countersIn(list string) (pids []string) {
 	parents := map[string]string{}
 	for line := range strings.Lines(list) {

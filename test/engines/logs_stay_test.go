@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestPodmanLogsStay moves a container whose log is in the journal, as it is by Podman's default on
-// Debian: the dry run and the report say that the log stays, and those of a container whose log
-// moves do not.
+// TestPodmanLogsStay moves a container whose log is in the journal, Podman's default on Debian: the dry run
+// and the report say that the log stays, but not for a container whose log moves.
 func TestPodmanLogsStay(t *testing.T) {
 	const says = "what Podman has logged of the container stays on the source: log driver journald"
 	name := "logsstay"

@@ -16,8 +16,8 @@ import (
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
 
-// TestLXCAddressAgain: the address of a container that LXC's own tools have removed is free for
-// another one, at its home and after it has moved away.
+// TestLXCAddressAgain: the address of a container that LXC's own tools have removed is free for another
+// one, at its home and after it has moved away.
 func TestLXCAddressAgain(t *testing.T) {
 	makeClients(t)
 	s := inLXC{}
@@ -32,14 +32,14 @@ func TestLXCAddressAgain(t *testing.T) {
 			}
 		}
 		c.removed(container)
-		// or LXC could not give its address to another one
+		// otherwise LXC could not assign its address to another container
 		eventually(t, "it is not elsewhere for its home", func() bool {
 			return in(t, "a", "ip", "route", "show", "10.88.1.200") == ""
 		})
 	}
 }
 
-// visitor asks a web server for its first page, again and again, on one connection.
+// visitor requests a web server's first page, again and again, on one connection.
 type visitor struct {
 	conn    net.Conn
 	answers *bufio.Reader
@@ -64,7 +64,7 @@ func visit(t *testing.T, machine, address string) *visitor {
 }
 
 func (v *visitor) try() error {
-	_ = v.conn.SetDeadline(time.Now().Add(20 * time.Second)) // what it is for ends then
+	_ = v.conn.SetDeadline(time.Now().Add(20 * time.Second)) // the connection is not used later
 	if _, err := io.WriteString(v.conn, "GET / HTTP/1.1\r\nHost: debian\r\n\r\n"); err != nil {
 		return err
 	}
@@ -79,9 +79,9 @@ func (v *visitor) try() error {
 	return err
 }
 
-// withoutDevices wants a container refused that has the limits of devices of LXC's own
-// configuration, where only version 2 of cgroups could have them for this LXC, and starts it anew
-// with all else that systemd needs of that.
+// withoutDevices checks that a container with the limits of devices of LXC's own configuration is refused,
+// if only version 2 of cgroups could have them for this LXC, and restarts it with everything else in that
+// configuration that systemd needs.
 func withoutDevices(t *testing.T, c conformance, container string) {
 	t.Helper()
 	if err := c.migrate(t, container, "a", "b", "cold"); err == nil ||
@@ -100,9 +100,9 @@ lxc.seccomp.profile = /usr/share/lxc/config/common.seccomp
 	in(t, "a", "lxc-start", "-n", container)
 }
 
-// TestLXCSystemd moves a container of Debian in which systemd has started NGINX, and a visitor
-// stays. What systemd knows of its services, and their control groups, are the same afterwards, and
-// it goes on to look after them.
+// TestLXCSystemd moves a Debian container in which systemd has started NGINX, with a visitor that stays.
+// systemd's view of its services, and their control groups, are the same afterwards, and systemd continues
+// to supervise them.
 func TestLXCSystemd(t *testing.T) {
 	makeClients(t)
 	c := conformance{s: inLXC{}}
@@ -125,7 +125,7 @@ func TestLXCSystemd(t *testing.T) {
 		return said == "running\n"
 	})
 	visitor := visit(t, clientMachine, net.JoinHostPort(address, "80"))
-	asks("a", "echo 321 >/proc/sys/net/core/somaxconn") // beside what systemd has set
+	asks("a", "echo 321 >/proc/sys/net/core/somaxconn") // in addition to systemd's settings
 	const look = `cd /proc/sys/net; cat ipv4/ping_group_range ipv4/conf/all/rp_filter core/somaxconn
 		systemctl show nginx --property=ActiveState,MainPID,NRestarts,ControlGroup
 		cd /proc; for p in [0-9]*; do case $(cat $p/comm) in nginx|systemd*) echo $p $(cat $p/comm) $(cat $p/cgroup) ;; esac; done`

@@ -12,10 +12,10 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// patience bounds whatever is waited for.
+// patience bounds all waits.
 const patience = 2 * time.Minute
 
-// world is what all tests share.
+// world is shared by all tests.
 var world struct {
 	lab       *lab.Lab
 	directory string // of the program and the image, on the machine
@@ -59,7 +59,7 @@ func in(t *testing.T, node string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// tried runs a command in a node that may fail, and returns what it says then.
+// tried runs a command in a node that may fail, and returns its output as an error.
 func tried(t *testing.T, node string, args ...string) error {
 	t.Helper()
 	_, err := world.lab.Exec(t.Context(), node, args...)
@@ -74,7 +74,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// modes are those in which a container of an engine moves; with -short the one that has parts of
+// modes returns the modes in which an engine's container moves; with -short the mode that contains parts of
 // all others, there and back.
 func modes() []string {
 	if testing.Short() {

@@ -8,8 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// listed is what an engine lists of its containers, with what it says of a copy whose container has moved
-// to b.
+// listed returns an engine's list of its containers, and its mark of a copy whose container has moved to b.
 func listed(t *testing.T, s subject, container string) (all, mark string) {
 	t.Helper()
 	switch is := s.name(); is {
@@ -21,8 +20,8 @@ func listed(t *testing.T, s subject, container string) (all, mark string) {
 	return in(t, "a", "godwit", "ps"), "moved to b"
 }
 
-// TestMarkedWhilePushing: as long as pages are to follow the engine at the source shows that its copy is
-// not the container any more, and no more when the container goes on there.
+// TestMarkedWhilePushing: as long as there are remote pages, the engine at the source shows that its copy
+// is no longer the container, and not any more when the container continues there.
 func TestMarkedWhilePushing(t *testing.T) {
 	for _, s := range doubted() {
 		if s.name() == lxcEngine { // it cannot show it

@@ -11,21 +11,21 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// envNerdctl says that there is a nerdctl: no system has a package of it, and `make test-engines
+// envNerdctl means that there is a nerdctl: no distribution has a package of it, and `make test-engines
 // RUNS=nerdctl` builds one.
 const envNerdctl = "GODWIT_ENGINES_NERDCTL"
 
-// inNerdctl is its command line.
+// inNerdctl is nerdctl's command line.
 const inNerdctl = cli("nerdctl")
 
-// nerdctlFiles are all of nerdctl's of a containers on a node, but for directories that are empty.
+// nerdctlFiles returns all files of nerdctl's containers on a node, except empty directories.
 func nerdctlFiles(t *testing.T, node string) string {
 	t.Helper()
 	return in(t, node, "sh", "-c", "find /var/lib/nerdctl -type f; ls -d "+
 		"/var/lib/nerdctl/*/containers/*/* /var/lib/nerdctl/*/etchosts/*/* 2>/dev/null; true")
 }
 
-// noNerdctl wants that a node has nothing of a container of nerdctl's, nor of its move.
+// noNerdctl checks that a node has nothing of a nerdctl container or of its move.
 func noNerdctl(t *testing.T, node string) {
 	t.Helper()
 	ctrNothing(t, node, "default")
@@ -34,7 +34,7 @@ func noNerdctl(t *testing.T, node string) {
 	}
 }
 
-// nerdctl starts a container on node a as any user would, and removes it wherever it is in the end.
+// nerdctl starts a container on node a like a user, and removes it from any node in the end.
 func nerdctl(t *testing.T, flags []string, script string) (name string) {
 	t.Helper()
 	name = strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestNerdctl"), "/", "-"))
@@ -55,11 +55,11 @@ func moveNerdctl(t *testing.T, name, from, to, mode string) {
 	in(t, from, "godwit", "migrate", "--mode", mode, "containerd:"+name, to)
 }
 
-// withoutNerdctl tells whether there is none, as in `make test`.
+// withoutNerdctl reports whether there is none, as in `make test`.
 func withoutNerdctl() bool { return os.Getenv(envNerdctl) == "" }
 
-// TestNerdctlMoves moves a container there and back in all modes. It is nerdctl's wherever it is,
-// and nothing is left of it where it is not.
+// TestNerdctlMoves moves a container there and back in all modes. It belongs to nerdctl on each node, and
+// nothing is left on the other.
 func TestNerdctlMoves(t *testing.T) {
 	if withoutNerdctl() {
 		return
@@ -95,18 +95,18 @@ func TestNerdctlMoves(t *testing.T) {
 		t.Errorf("godwit logs: %q", said)
 	}
 	id, _, _ := strings.Cut(before, " ")
-	// it is started again, and logs into the same log
+	// it is restarted, and logs into the same log
 	in(t, from, "ctr", "task", "kill", "--signal", "KILL", id)
 	eventually(t, "it has been started again", func() bool {
 		return strings.Count("\n"+in(t, from, "nerdctl", "logs", name)+"\n", "\ntick 1\n") == 2
 	})
 	in(t, from, "nerdctl", "stop", name)
-	in(t, from, "nerdctl", "start", name) // as any other
+	in(t, from, "nerdctl", "start", name) // like any other
 	in(t, from, "nerdctl", "rm", "--force", name)
 	noNerdctl(t, from)
 }
 
-// TestNerdctlHost: one in the node's network moves, too.
+// TestNerdctlHost: a container in the node's network moves, too.
 func TestNerdctlHost(t *testing.T) {
 	if withoutNerdctl() {
 		return
@@ -119,8 +119,8 @@ func TestNerdctlHost(t *testing.T) {
 	noNerdctl(t, "b")
 }
 
-// TestNerdctlRolledBack: a move that fails leaves the container as it was, whatever fails, and
-// nothing at the target.
+// TestNerdctlRolledBack: a failed move leaves the container unchanged, whatever fails, and leaves nothing
+// at the target.
 func TestNerdctlRolledBack(t *testing.T) {
 	if withoutNerdctl() {
 		return
@@ -152,7 +152,7 @@ func TestNerdctlRolledBack(t *testing.T) {
 	}
 }
 
-// TestNerdctlRefused: what cannot move is refused by name, and runs on.
+// TestNerdctlRefused: a container that cannot move is refused with the reason, and keeps running.
 func TestNerdctlRefused(t *testing.T) {
 	if withoutNerdctl() {
 		return
@@ -192,8 +192,8 @@ func TestNerdctlRefused(t *testing.T) {
 	})
 }
 
-// TestNerdctlNetwork: a container on nerdctl's own bridge, or on another one that it has made,
-// keeps its address and its connections there and back, and nerdctl can stop, start and remove it.
+// TestNerdctlNetwork: a container on nerdctl's default bridge, or on another bridge of nerdctl, keeps its
+// address and its connections there and back, and nerdctl can stop, start and remove it.
 func TestNerdctlNetwork(t *testing.T) {
 	if withoutNerdctl() {
 		return
@@ -222,7 +222,7 @@ func movesOnBridge(t *testing.T, network string) {
 	}
 	t.Cleanup(func() { _ = inbound.Close() })
 	name := nerdctl(t, []string{"--net", network, "--env", "CALLS=" + addressOf(t, clientMachine)}, echo)
-	// which nerdctl makes with the first container on a network
+	// nerdctl makes it with the first container on a network
 	const path = "/etc/cni/net.d/nerdctl-bridge.conflist"
 	in(t, "b", "rm", "-f", path)
 	if err := tried(t, "a", "godwit", "migrate", "containerd:"+name, "b"); err == nil ||
@@ -274,13 +274,13 @@ func movesOnBridge(t *testing.T, network string) {
 	in(t, from, "nerdctl", "rm", "--force", name)
 	for _, node := range nodes() {
 		noNerdctl(t, node)
-		// nerdctl itself leaves rules of what it has started again
+		// nerdctl itself leaves rules of restarted containers
 		noNerdctlNetwork(t, node, network, "nothing")
 	}
 }
 
-// noNerdctlNetwork wants plugins to have left nothing of a network's containers on a node, nor a
-// rule that has this word.
+// noNerdctlNetwork checks that plugins have left nothing of a network's containers on a node, and no rule
+// with this word.
 func noNerdctlNetwork(t *testing.T, node, network, word string) {
 	t.Helper()
 	left := ""

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A container with NET_ADMIN: what it has made in its network namespace is refused by name, and what its
-// engine makes there, here and for one that has come, is not.
+// A container with NET_ADMIN: objects that it has made in its network namespace are refused with their
+// names, and objects of its engine there, here and for a container that has moved, are not.
 
 func TestDockerNetAdmin(t *testing.T) {
 	makeBridges(t)
@@ -39,7 +39,7 @@ func TestContainerdNetAdmin(t *testing.T) {
 	ctrCounted(t, "b", name, 1)
 }
 
-// refusesNetwork makes things in a container's network namespace, and removes them.
+// refusesNetwork makes objects in a container's network namespace, and removes them.
 func refusesNetwork(t *testing.T, container, inside, namespace, gateway string) {
 	t.Helper()
 	plan := func() string {

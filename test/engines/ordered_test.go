@@ -10,10 +10,10 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// ownRunc is how somebody goes past the embedded engine.
+// ownRunc is a user's command that bypasses the embedded engine.
 const ownRunc = "runc --root /run/godwit/runc"
 
-// orders are what somebody has an engine do with the copy at the source of a migration.
+// orders are a user's commands to an engine for the copy at the source of a migration.
 func orders() []interference {
 	all := []interference{
 		{name: "stop-start", cli: "$0 stop --time 1 $1; $0 start $1", own: "godwit stop --time 1s $1",
@@ -45,14 +45,15 @@ func orders() []interference {
 	return all
 }
 
-// moment is when that is done: the source's step waits before or after it, and the link may be down.
+// moment is when the command is given: the source's step waits before or after it, and the link may be
+// down.
 type moment struct {
 	name, mode string
 	at         agent.Fault
 	down       bool
 	doubt      bool // the source does not know the outcome
-	given      bool // the target may run the container, so that the copy must not run
-	moves      bool // the container runs at the target in the end, if it is given
+	given      bool // the target may run the container, so the copy must not run
+	moves      bool // the container ends up at the target, if it is given
 }
 
 func moments() []moment {
@@ -69,9 +70,9 @@ func moments() []moment {
 	}
 }
 
-// TestOrdered: whatever an engine is told to do with the copy at the source, no second one ever
-// runs, and the container is not lost. With -short it is what a user does who takes the frozen copy
-// for one that hangs.
+// TestOrdered: whatever an engine is told to do with the copy at the source, no second copy ever runs, and
+// the container is not lost. With -short the command is that of a user who believes that the frozen copy
+// hangs.
 func TestOrdered(t *testing.T) {
 	had := left(t)
 	for _, s := range []subject{embedded{}, byDocker{byCommand{inDocker}}, byPodman{byCommand{inPodman}},
@@ -80,7 +81,7 @@ func TestOrdered(t *testing.T) {
 			for _, at := range moments() {
 				short := m.name == "restart" && at.name == "doubt" &&
 					(s.name() == dockerEngine || s.name() == containerdEngine)
-				// its address stays taken for a while: see TestLXCStopped in test/faults
+				// its address stays in use for a while: see TestLXCStopped in test/faults
 				if s.name() == lxcEngine && !at.moves {
 					continue
 				}
@@ -103,12 +104,12 @@ func ordered(t *testing.T, s subject, m interference, at moment, had string) {
 	c.begins(t, container, nil, count)
 	c.counted(t, "a", container, 1)
 	goOn := at.comes(t, s, container)
-	// with what the copy has just forked
+	// including children that the copy has just forked
 	copied := strings.Fields(in(t, "a", "pgrep", "-f", counters.String()))
 	watched := watchCopies(t, "a")
 	log, _ := world.lab.Exec(t.Context(), "a", c.tally(container)...)
 	done := make(chan error, 1)
-	go func() { // it may wait until the migration goes on
+	go func() { // it may wait until the migration continues
 		_, err := world.lab.Exec(context.Background(), "a", m.does(s, container)...)
 		done <- err
 	}()
@@ -146,7 +147,7 @@ func ordered(t *testing.T, s subject, m interference, at moment, had string) {
 	}
 }
 
-// comes brings a migration to the moment. goOn ends that, and returns what the migration says in the end.
+// comes brings a migration to the moment. goOn ends that, and returns the migration's result.
 func (at moment) comes(t *testing.T, s subject, container string) (goOn func() error) {
 	t.Helper()
 	if at.doubt {
@@ -177,7 +178,7 @@ func (at moment) comes(t *testing.T, s subject, container string) (goOn func() e
 	}
 }
 
-// onlyRan wants that no process has counted but those of the copy, from when it had to stand still.
+// onlyRan checks that only the copy's processes have counted since it had to stand still.
 func (at moment) onlyRan(t *testing.T, copied, ran []string) {
 	t.Helper()
 	for _, pid := range ran {
@@ -187,7 +188,7 @@ func (at moment) onlyRan(t *testing.T, copied, ran []string) {
 	}
 }
 
-// watchCopies looks for processes that count, until it is asked which there were.
+// watchCopies looks for counting processes, until it is asked for those that it saw.
 func watchCopies(t *testing.T, node string) (ran func() []string) {
 	t.Helper()
 	const watches = "/tmp/watches"
@@ -206,8 +207,8 @@ func watchCopies(t *testing.T, node string) (ran func() []string) {
 	}
 }
 
-// TestChangedMeanwhile: what an engine changes of a container that still runs at the source is not
-// lost: the move fails, and another one takes the change along.
+// TestChangedMeanwhile: an engine's change to a container that still runs at the source is not lost: the
+// move fails, and the next one includes the change.
 func TestChangedMeanwhile(t *testing.T) {
 	const container, renamed = "changed", "changed-now"
 	for _, change := range []struct {
@@ -235,7 +236,7 @@ func TestChangedMeanwhile(t *testing.T) {
 				t.Errorf("the move: %v", err)
 			}
 			was := c.seen(t, "a", change.name).Definition.Limits
-			// b may not be done yet
+			// b may not have finished yet
 			eventually(t, "it moves",
 				func() bool { return c.migrate(t, change.name, "a", "b", "cold") == nil })
 			if is := c.seen(t, "b", change.name).Definition.Limits; is != was {

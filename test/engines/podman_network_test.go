@@ -9,9 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// makePodmanNetworks makes the network on both nodes' Podmans, and the clients. Docker, which is
-// there, too, has what it does not know dropped, and netavark lets only answers pass to its
-// networks: as the administrator of such a node the test lets published ports pass.
+// makePodmanNetworks makes the network on both nodes' Podmans, and the clients. Docker, which is also
+// there, drops packets of networks that it does not know, and netavark only lets answers pass to its
+// networks: like the administrator of such a node, the test allows published ports.
 func makePodmanNetworks(t *testing.T) {
 	t.Helper()
 	makeClients(t)
@@ -36,8 +36,8 @@ func makePodmanBridges(t *testing.T) {
 	})
 }
 
-// TestPodmanNetwork: a container on a network of Podman's keeps its addresses, all its connections,
-// whoever opened them and by whatever node, and its published ports, there and back.
+// TestPodmanNetwork: a container on a network of Podman keeps its addresses, all its connections, whoever
+// opened them and through either node, and its published ports, there and back.
 func TestPodmanNetwork(t *testing.T) {
 	makePodmanNetworks(t)
 	modes := []string{"pre-copy", "cold"}
@@ -47,15 +47,15 @@ func TestPodmanNetwork(t *testing.T) {
 	inPodman.keepsConnections(t, modes, "--network", networkName)
 }
 
-// TestPodmanNetworkStays: what cannot move is refused by name, and whatever ends a move, the
-// container's network is as it was at the source, and nothing is left at the target.
+// TestPodmanNetworkStays: a container that cannot move is refused with the reason, and however a move ends,
+// the container's network is unchanged at the source, and nothing is left at the target.
 func TestPodmanNetworkStays(t *testing.T) {
 	makePodmanNetworks(t)
 	name := inPodman.run(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
 	busy := talk(t, clientMachine, net.JoinHostPort(addressOf(t, "a"), "8080"))
 	for _, f := range []agent.Fault{{Side: "target", Step: "arrive", When: "after"},
 		{Side: "target", Step: "restore", When: "before"}} {
-		if testing.Short() { // TestPodmanNetwork has one that fails
+		if testing.Short() { // TestPodmanNetwork includes a failing one
 			break
 		}
 		fault(t, "b", f, agent.FaultFail)
@@ -91,8 +91,8 @@ func TestPodmanNetworkStays(t *testing.T) {
 	busy.ask(t)
 }
 
-// TestPodmanNetworkKilled: agents that are killed while a container moves cost none of its
-// connections, and it is reached when it is started again at the target.
+// TestPodmanNetworkKilled: agents that are killed during a move cost none of the container's connections,
+// and the container is reachable when it is restarted at the target.
 func TestPodmanNetworkKilled(t *testing.T) {
 	makePodmanNetworks(t)
 	name := inPodman.run(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)
@@ -128,8 +128,8 @@ func TestPodmanNetworkKilled(t *testing.T) {
 	}
 }
 
-// TestPodmanNetworkRouted: so it is on a network of Podman's, which removes a bridge with the last
-// container on it. Setting up is undone.
+// TestPodmanNetworkRouted: the same on a network of Podman, which removes a bridge with the last container
+// on it. The setup is undone.
 func TestPodmanNetworkRouted(t *testing.T) {
 	setUpRouted(t, inPodman)
 	inPodman.talksOnRouted(t, "10.59.1.7", "10.59.1.129")

@@ -13,13 +13,13 @@ import (
 // inPodman is Podman's command line.
 const inPodman = cli("podman")
 
-// bringUpPodman makes Podman of a node ready, as its administrator would, with the image.
+// bringUpPodman prepares Podman on a node, like its administrator, with the image.
 func bringUpPodman(ctx context.Context, node string) error {
 	if err := world.lab.PreparePodman(ctx, node); err != nil {
 		return err
 	}
 	script := `set -e; mkdir -p /etc/containers/containers.conf.d; printf '[containers]\ninit_path = "%s"\n' "$(command -v docker-init)" >/etc/containers/containers.conf.d/60-init.conf
-		godwit engine setup podman` // Podman's own init need not be there
+		godwit engine setup podman` // Podman's own init is optional
 	if _, err := world.lab.Exec(ctx, node, "sh", "-c", script); err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func podman(t *testing.T, flags []string, script string) (name string) {
 	return inPodman.run(t, append([]string{"--network", "none"}, flags...), script)
 }
 
-// unguarded wants that Podman may start any container of a node.
+// unguarded checks that Podman may start any container of a node.
 func unguarded(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, "there are no guards on "+node, func() bool {
@@ -41,7 +41,7 @@ func unguarded(t *testing.T, node string) {
 	})
 }
 
-// TestPodmanMoves moves a container there and back in all modes, and wants it to be a container of
+// TestPodmanMoves moves a container there and back in all modes, and checks that it is a container of
 // Podman each time.
 func TestPodmanMoves(t *testing.T) {
 	name := podman(t, []string{
@@ -87,7 +87,7 @@ func TestPodmanMoves(t *testing.T) {
 		t.Errorf("godwit exec: %q", said)
 	}
 	in(t, from, "podman", "stop", "--time=0", name)
-	in(t, from, "podman", "start", name) // as any other
+	in(t, from, "podman", "start", name) // like any other
 	eventually(t, "it runs again",
 		func() bool { return inPodman.inspected(t, from, name, ".State.Running") == "true" })
 	in(t, from, "godwit", "rm", "--force", "podman:"+name)
@@ -95,8 +95,7 @@ func TestPodmanMoves(t *testing.T) {
 	inPodman.nothing(t, from, name)
 }
 
-// TestPodmanRuntime: a container of the runtime that Podman takes by itself, be it runc or crun,
-// leaves in all modes.
+// TestPodmanRuntime: a container with Podman's default runtime, runc or crun, leaves in all modes.
 func TestPodmanRuntime(t *testing.T) {
 	all := modes()
 	if testing.Short() {
@@ -127,21 +126,21 @@ func TestPodmanRuntime(t *testing.T) {
 	}
 }
 
-// TestPodmanStartsNoSecondCopy: a policy that says always starts the container again at the target,
-// and never at the source.
+// TestPodmanStartsNoSecondCopy: the policy "always" restarts the container at the target, and never at the
+// source.
 func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	name := podman(t, []string{"--restart", "always"}, count)
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "destroy", When: "before"}, agent.FaultPause)
 	done := inPodman.begin(name, "cold")
 	stop.reached(t)
 	pid := inPodman.inspected(t, "a", name, ".State.Pid")
-	endKeepers(t, "a")               // or its end would be put off
+	endKeepers(t, "a")               // otherwise its end would be delayed
 	in(t, "a", "kill", "-KILL", pid) // as the kernel does when memory is short
 	in(t, "a", "sh", "-c", "echo THAWED > $(find /sys/fs/cgroup/freezer -name 'libpod-*' -type d | head "+
 		"-1)/freezer.state 2>/dev/null || true")
 	eventually(t, "it has ended at the source",
 		func() bool { return inPodman.inspected(t, "a", name, ".State.Running") == "false" })
-	err := tried(t, "a", "podman", "start", name) // crun does not tell what a hook has said
+	err := tried(t, "a", "podman", "start", name) // crun does not show the output of a hook
 	if said := fmt.Sprint(err); err == nil || !strings.Contains(said, "moving") &&
 		!strings.Contains(said, "executing hook") {
 		t.Errorf("started by hand at the source: %v", err)
@@ -152,7 +151,7 @@ func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	}
 	inPodman.nothing(t, "a", name)
 	unguarded(t, "a")
-	unguarded(t, "b") // from then on Podman starts it again
+	unguarded(t, "b") // from then on Podman restarts it
 	inPodman.counted(t, "b", name, 1)
 	pid = inPodman.inspected(t, "b", name, ".State.Pid")
 	in(t, "b", "kill", "-KILL", pid)
@@ -162,13 +161,13 @@ func TestPodmanStartsNoSecondCopy(t *testing.T) {
 	})
 }
 
-// TestPodmanOrphan: Godwit shows a container that was resumed without Podman knowing
-// as long as the container runs. It is Podman's again when it has ended.
+// TestPodmanOrphan: Godwit shows a container that was resumed without Podman's knowledge as long as it
+// runs. It belongs to Podman again when it has ended.
 func TestPodmanOrphan(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	const still = "while :; do sleep 0.1; done" // it says nothing: who reads that has ended with Podman
+	const still = "while :; do sleep 0.1; done" // it prints nothing: the reader has ended with Podman
 	name := podman(t, nil, "echo tick 1; echo tick 2; "+still)
 	point := fault(t, "b", agent.Fault{Side: "target", Step: "restore", When: "before"}, agent.FaultPause)
 	done := inPodman.begin(name, "pre-copy")
@@ -196,14 +195,13 @@ func TestPodmanOrphan(t *testing.T) {
 	if err := tried(t, "b", "podman", "start", name); err == nil {
 		t.Error("Podman has started a second one")
 	}
-	_ = tried(t, "b", "pkill", "-KILL", "-f", still) // unless Podman has ended it when its own start failed
+	_ = tried(t, "b", "pkill", "-KILL", "-f", still) // unless Podman ended it when its own start failed
 	unguarded(t, "b")
 	noRecords(t, "b", "podman")
 	in(t, "b", "podman", "start", name)
 }
 
-// TestPodmanRolledBack: a move that fails leaves the container as it was in the eyes of Podman,
-// whatever fails.
+// TestPodmanRolledBack: a failed move leaves the container unchanged from Podman's view, whatever fails.
 func TestPodmanRolledBack(t *testing.T) {
 	for step, f := range map[string]struct {
 		when string
@@ -242,7 +240,7 @@ func TestPodmanRolledBack(t *testing.T) {
 	}
 }
 
-// TestPodmanRemovedOnTheWay: who removes a container while it arrives, or while it leaves, has one
+// TestPodmanRemovedOnTheWay: removing a container while it arrives, or while it leaves, results in one
 // container or none, never two.
 func TestPodmanRemovedOnTheWay(t *testing.T) {
 	name := podman(t, nil, count)
@@ -265,7 +263,7 @@ func TestPodmanRemovedOnTheWay(t *testing.T) {
 			t.Errorf("moved: %v, removed: %v, at the source: %t, at the target: %t", moved, rm, here, there)
 		}
 	})
-	if tried(t, "a", "podman", "container", "exists", name) != nil { // it had moved before it was removed
+	if tried(t, "a", "podman", "container", "exists", name) != nil { // it had moved before the removal
 		in(t, "a", "podman", "run", "--detach", "--name", name, "--network", "none", image, "/bin/sh", "-c",
 			count)
 	}
@@ -280,7 +278,7 @@ func TestPodmanRemovedOnTheWay(t *testing.T) {
 		}
 	})
 	for _, node := range nodes() {
-		if node == "b" && came { // what Podman removed is forgotten when the agent starts again
+		if node == "b" && came { // the agent forgets a container that Podman removed at its next start
 			eventually(t, "the second arrival is undone",
 				func() bool { return tried(t, "b", "podman", "container", "exists", name) != nil })
 			continue
@@ -290,8 +288,8 @@ func TestPodmanRemovedOnTheWay(t *testing.T) {
 	}
 }
 
-// TestPodmanKilledOnTheWay: who kills a container that is frozen to move has killed it, or it has
-// moved; it is started again nowhere.
+// TestPodmanKilledOnTheWay: killing a container that is frozen for a move ends it, unless it has moved; it
+// is restarted nowhere.
 func TestPodmanKilledOnTheWay(t *testing.T) {
 	name := podman(t, []string{"--restart", "always"}, count)
 	stop := fault(t, "a", agent.Fault{Side: "source", Step: "dump", When: "after"}, agent.FaultPause)
@@ -323,8 +321,8 @@ func TestPodmanKilledOnTheWay(t *testing.T) {
 	unguarded(t, "b")
 }
 
-// TestPodmanStartsLate: until the freeze is near Podman answers at the target, and starts nothing;
-// what came before it starts the container is as it was, whatever Podman writes then.
+// TestPodmanStartsLate: until shortly before the freeze, Podman answers at the target, and starts nothing;
+// files that came before it starts the container are unchanged, whatever Podman writes then.
 func TestPodmanStartsLate(t *testing.T) {
 	name := podman(t, []string{"--volume", "late-data:/data", "--tmpfs", "/scratch:size=1m"},
 		`rm -f /etc/mtab; echo data >/data/x; echo scratch >/scratch/x; echo shared >/dev/shm/x; `+count)
@@ -333,7 +331,7 @@ func TestPodmanStartsLate(t *testing.T) {
 	near.reached(t)
 	eventually(t, "it is made at the target", func() bool {
 		state := in(t, "b", "podman", "ps", "--all", "--filter", "name=^"+name+"$", "--format", "{{.State}}")
-		return strings.EqualFold(state, "created") // as Podman 4 and 5 have it
+		return strings.EqualFold(state, "created") // the spellings of Podman 4 and 5
 	})
 	near.goOn(t)
 	if err := <-done; err != nil {
@@ -353,7 +351,7 @@ func TestPodmanStartsLate(t *testing.T) {
 	in(t, "b", "podman", "volume", "prune", "--force")
 }
 
-// TestPodmanRefused: what cannot move is refused by name, and runs on.
+// TestPodmanRefused: a container that cannot move is refused with the reason, and keeps running.
 func TestPodmanRefused(t *testing.T) {
 	in(t, "a", "podman", "pod", "create", "--infra=false", "some")
 	t.Cleanup(func() {
@@ -400,7 +398,8 @@ func TestPodmanShared(t *testing.T) {
 	inPodman.counted(t, "b", name, 1)
 }
 
-// TestPodmanSetup: an engine is not set up any more when nobody needs it, and a target that is not refuses.
+// TestPodmanSetup: the setup of an engine can be removed when no container needs it, and a target without
+// setup refuses.
 func TestPodmanSetup(t *testing.T) {
 	name := podman(t, nil, count)
 	in(t, "b", "godwit", "engine", "remove", "podman")

@@ -11,9 +11,9 @@ import (
 	"github.com/godwit/godwit/internal/agent"
 )
 
-// TestDockerPowerLost: a container that Docker starts whenever its machine comes up runs again
-// after its node has lost its power while it left, or when it had just come, at one node and not at
-// the other. At the target it does so when the source has given its copy away.
+// TestDockerPowerLost: a container that Docker starts at boot runs again at exactly one node after a power
+// failure of its node, during its departure or right after its arrival. At the target it does so when the
+// source has given its copy away.
 func TestDockerPowerLost(t *testing.T) {
 	name := docker(t, []string{"--restart", "always"}, count)
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestDockerPowerLost(t *testing.T) {
 	}
 }
 
-// losesPower has the power of a node fail and come back, as another boot of its machine, with all engines.
+// losesPower simulates a power failure of a node and its return, as another boot, with all engines.
 func losesPower(t *testing.T, node string) {
 	t.Helper()
 	if err := world.lab.Reboot(node); err != nil {
@@ -73,8 +73,8 @@ func losesPower(t *testing.T, node string) {
 	}
 }
 
-// TestDockerEndsOnTheWay: a container that Docker starts again whenever it ends runs again if it
-// ends while it leaves, unless somebody has ended it.
+// TestDockerEndsOnTheWay: a container with policy always that ends during its departure runs again, unless
+// a user has ended it.
 func TestDockerEndsOnTheWay(t *testing.T) {
 	name := docker(t, []string{"--restart", "always"}, count)
 	for _, c := range []struct {

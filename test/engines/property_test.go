@@ -2,23 +2,23 @@ package engines
 
 import "strings"
 
-// property is something that a container has, and that it must have wherever it is moved to.
+// property is a property of a container that it must keep on any node.
 type property struct {
 	name string
-	// asked is how each engine is asked for it: flags, or lines of a configuration. An engine that
-	// is not there has no such thing; with nothing asked its containers have it anyway, each in its
+	// asked is the request to each engine: flags, or lines of a configuration. An engine that is missing
+	// here does not have the property; with an empty request its containers have it anyway, each in its own
 	// way.
 	asked map[string][]string
-	// look is a script that shows it, in the container, or on its node, where $PID is its first
-	// process. "": the engine's own word is enough.
+	// look is a script that shows the property, in the container, or on its node, where $PID is its first
+	// process. "": the engine's report is enough.
 	look    string
 	outside bool
-	want    string // is in what is shown, where it was asked for
-	refusal string // it may be refused by this word, with a container of its own
-	unable  string // what the machine may lack for it, as the refusal says then
+	want    string // part of the script's output, if the property was requested
+	refusal string // a refusal with this word is allowed, for a separate container
+	unable  string // what the machine may lack for it, as in the refusal
 }
 
-// The engines, as Godwit calls them. It has no name for its own.
+// The engines, by Godwit's names. Its own has none.
 const (
 	ownEngine        = ""
 	dockerEngine     = "docker"
@@ -27,7 +27,7 @@ const (
 	lxcEngine        = "lxc"
 )
 
-// alike are the flags of engines whose command lines are the same; others have their own.
+// alike returns the flags of engines with the same command line; others have their own.
 func alike(flags ...string) map[string][]string {
 	return map[string][]string{dockerEngine: flags, podmanEngine: flags}
 }
@@ -37,13 +37,13 @@ func with(asked map[string][]string, engine string, flags ...string) map[string]
 	return asked
 }
 
-// everywhere is what all containers have.
+// everywhere is for properties that all containers have.
 func everywhere() map[string][]string {
 	return map[string][]string{ownEngine: {}, dockerEngine: {}, podmanEngine: {}, containerdEngine: {},
 		lxcEngine: {}}
 }
 
-// limit shows a setting of a control group of version 1, or else the one of version 2.
+// limit shows a setting of a control group of version 1, or else of version 2.
 func limit(controller, file, unified string) string {
 	return `at=$(grep -E "^[0-9]+:([^:]*,)?` + controller + `(,[^:]*)?:" /proc/$PID/cgroup | cut -d: -f3)
 		cat /sys/fs/cgroup/` + controller + `$at/` + file + ` 2>/dev/null || cat /sys/fs/cgroup$(grep ^0:: /proc/$PID/cgroup | cut -d: -f3)/` + unified
@@ -105,7 +105,7 @@ func properties() []property {
 			name: "health check",
 			asked: map[string][]string{
 				dockerEngine: {"--health-cmd", "test -e /scratch/x", "--health-interval", "1s"},
-				// a node of a lab has no systemd that would run it
+				// a lab's node has no systemd that would run it
 				podmanEngine: {"--health-cmd", "test -e /scratch/x", "--health-interval", "disable"},
 				ownEngine:    {"--health-cmd", "test -e /scratch/x", "--health-interval", "1s"},
 			},
@@ -121,11 +121,11 @@ func properties() []property {
 	}...)
 }
 
-// mountsOf shows what is mounted where, and whether it can be written to. What hides files of the
-// kernel's is the node's.
+// mountsOf shows the mounts, and whether they are writable. Mounts that hide files of the kernel depend on
+// the node.
 const mountsOf = `busybox awk '{ print $2, $2 ~ "^/(proc|sys)/" ? "" : $3, substr($4, 1, 2) }' /proc/1/mounts | busybox sort`
 
-// limits are what the kernel keeps a container from.
+// limits are the kernel's restrictions of a container.
 func limits() []property {
 	const status = `busybox grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/1/status`
 	return []property{
@@ -161,7 +161,7 @@ func limits() []property {
 	}
 }
 
-// apartProperties each have a container of their own.
+// apartProperties need a separate container each.
 func apartProperties() []property {
 	terminal := `busybox readlink /proc/1/fd/0 | busybox sed 's/[0-9]*$//'; busybox stty -F /proc/1/fd/0 size`
 	return []property{
@@ -180,14 +180,14 @@ func apartProperties() []property {
 		},
 		{
 			name: "terminal", look: terminal, want: "/dev/pts", refusal: "tty",
-			asked: with(alike("--tty", "--interactive"), ownEngine, "--tty"), // ctr wants one of its own
+			asked: with(alike("--tty", "--interactive"), ownEngine, "--tty"), // ctr needs a terminal itself
 		},
 		{name: "secrets", look: `cat /run/secrets/conformance`, want: "hush", refusal: "--secret",
 			asked: map[string][]string{podmanEngine: {"--secret", "conformance"}}},
 	}
 }
 
-// askedFor is how an engine is asked for these, and which of them it was asked for.
+// askedFor returns the request for these properties to an engine, and the requested ones.
 func askedFor(engine string, all []property) (flags []string, has []property) {
 	for _, p := range all {
 		if asked, is := p.asked[engine]; is {
@@ -197,7 +197,7 @@ func askedFor(engine string, all []property) (flags []string, has []property) {
 	return flags, has
 }
 
-// looked is a script that shows properties, each under its name.
+// looked returns a script that shows properties, each under its name.
 func looked(all []property, outside bool) string {
 	script := strings.Builder{}
 	script.WriteString("busybox() { /bin/busybox \"$@\"; }\n")
@@ -209,10 +209,10 @@ func looked(all []property, outside bool) string {
 	return script.String()
 }
 
-// mark begins a property's name in what such a script says.
+// mark begins a property's name in the output of such a script.
 const mark = "== "
 
-// shown is what such a script has said, by property.
+// shown returns the output of such a script, by property.
 func shown(said string) map[string]string {
 	all := map[string]string{}
 	for part := range strings.SplitSeq("\n"+said, "\n"+mark) {

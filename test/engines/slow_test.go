@@ -17,17 +17,17 @@ const slowly = `d=$(findmnt -nt cgroup -O cpu -o TARGET | head -n 1)
 	fi
 	for pid in $(pidof "$@"); do echo $pid >$d/slow/cgroup.procs; done`
 
-// quickly ends what slowly has done.
+// quickly undoes slowly.
 const quickly = `d=$(findmnt -nt cgroup -O cpu -o TARGET | head -n 1)
 	[ "$d" ] || d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)
 	for pid in $(cat $d/slow/cgroup.procs); do echo $pid >$d/cgroup.procs; done; rmdir $d/slow`
 
-// TestDockerSlow: a Docker that has a twentieth of a processor takes its time, and a container comes to it
-// and leaves it nevertheless.
+// TestDockerSlow: a Docker with a twentieth of a processor is slow, and a container arrives and leaves
+// nevertheless.
 func TestDockerSlow(t *testing.T) {
 	name := docker(t, nil, count)
 	t.Cleanup(func() {
-		if !labtest.Within(patience, func() bool { // a process that it starts meanwhile is in there, too
+		if !labtest.Within(patience, func() bool { // this includes processes that it starts meanwhile
 			_, err := world.lab.Exec(context.Background(), "b", "sh", "-c", quickly)
 			return err == nil
 		}) {

@@ -13,24 +13,24 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// tripsVariable says how often TestThereAndBack moves each container there and back; make
-// soak-engines sets it.
+// tripsVariable is how often TestThereAndBack moves each container there and back; make soak-engines sets
+// it.
 const tripsVariable = "GODWIT_ENGINES_TRIPS"
 
-// What may be more after many moves than after one: the agents' memory, whatever the number, and
-// for each move its journal and its report.
+// Allowed growth after many moves: the agents' memory, whatever the number, and for each move its journal
+// and its report.
 const (
 	memoryGrowth  = 32 << 20
 	journalGrowth = 64 << 10
 )
 
-// briefly is the engine of which the short form has a trip. With connections a minute passes until
-// nothing of them is left, and the conformance suite looks at what each engine leaves, too.
+// briefly is the engine of the short form's trip. With connections a minute passes until all traces of them
+// are gone, and the conformance suite also checks what each engine leaves.
 const briefly = "containerd"
 
-// TestThereAndBack moves a container of each engine there and back again and again, and with
-// connections where these are kept. In the end nothing of that is left in the engine, the kernel,
-// or on disk, on either node.
+// TestThereAndBack moves a container of each engine there and back again and again, with connections if the
+// engine keeps them. In the end nothing of that is left in the engine, the kernel, or on disk, on either
+// node.
 func TestThereAndBack(t *testing.T) {
 	trips := 2
 	if told := os.Getenv(tripsVariable); told != "" {
@@ -53,7 +53,7 @@ func TestThereAndBack(t *testing.T) {
 				makeClients(t)
 				asked = serving.serves(t)
 			}
-			thereAndBack(t, s, asked, 1) // what is made once, and stays, is there from then on
+			thereAndBack(t, s, asked, 1) // lasting objects exist from then on
 			before := map[string]state{}
 			for _, node := range nodes() {
 				before[node] = stateOf(t, s, node)
@@ -116,7 +116,7 @@ func stateOf(t *testing.T, s subject, node string) state {
 	return state{v, diskOf(t, node), memoryOf(t, node)}
 }
 
-// viewOf is what labtest.View tells, and what the engine lists.
+// viewOf returns the view of labtest.View, and the engine's lists.
 func viewOf(s subject, node string) ([]string, error) {
 	v, err := labtest.View(context.Background(), world.lab, node,
 		"run/godwit/*/*", "run/netns/*", "run/docker/netns/*", "var/lib/godwit/*", "var/lib/godwit/*/*",
@@ -125,7 +125,7 @@ func viewOf(s subject, node string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// the reports of those that have been
+	// reports of earlier migrations
 	v = slices.DeleteFunc(v,
 		func(line string) bool { return strings.Contains(line, "/var/lib/godwit/migrations/") })
 	for _, command := range listings(s) {
@@ -140,7 +140,7 @@ func viewOf(s subject, node string) ([]string, error) {
 	return v, nil
 }
 
-// listings are the commands by which an engine lists what it has.
+// listings returns the engine's commands for lists.
 func listings(s subject) [][]string {
 	switch s.name() {
 	case dockerEngine, podmanEngine:
@@ -161,8 +161,8 @@ func listings(s subject) [][]string {
 	return [][]string{{"godwit", "ps", "--all"}, {"godwit", "image", "ls"}, {"godwit", "volume", "ls"}}
 }
 
-// diskOf is how much there is below each directory of an agent's state, those of the engines in a
-// lab among them.
+// diskOf returns the bytes below each directory of an agent's state, including those of the engines in a
+// lab.
 func diskOf(t *testing.T, node string) map[string]int64 {
 	t.Helper()
 	sizes := map[string]int64{}
@@ -196,11 +196,11 @@ func memoryOf(t *testing.T, node string) int64 {
 	return kibibytes << 10
 }
 
-// unchanged wants a node to have no more than it had, after so many moves.
+// unchanged checks that a node has no more than before, after so many moves.
 func (was state) unchanged(t *testing.T, s subject, node string, moves int) {
 	t.Helper()
 	var left []string
-	labtest.Within(patience, func() bool { // some goes away a moment after its container
+	labtest.Within(patience, func() bool { // some of it goes away a moment after its container
 		now, err := viewOf(s, node)
 		if err != nil {
 			left = []string{err.Error()}

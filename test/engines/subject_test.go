@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// flat is what JSON says, by the names that lead to each value.
+// flat flattens JSON: each value by the names that lead to it.
 func flat(t *testing.T, text string) map[string]string {
 	t.Helper()
 	var value any
@@ -33,7 +33,7 @@ func flatten(name string, value any, all map[string]string) {
 		for key, one := range value {
 			flatten(name+"."+key, one, all)
 		}
-	case []any: // of which the order is not always that which it was told in
+	case []any: // their order may change
 		var words []string
 		for i, one := range value {
 			if keyed, is := one.(map[string]any); is {
@@ -50,7 +50,7 @@ func flatten(name string, value any, all map[string]string) {
 	}
 }
 
-// byGodwit is what Godwit says of a container, by name.
+// byGodwit returns Godwit's description of a container, by name.
 func byGodwit(t *testing.T, s subject, node, container string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -60,13 +60,13 @@ func byGodwit(t *testing.T, s subject, node, container string) map[string]string
 	return all
 }
 
-// unlikeByGodwit is what it may say otherwise at another node.
+// unlikeByGodwit returns the values that may differ at another node.
 func unlikeByGodwit() []string {
 	return []string{"godwit.pid", "godwit.started", "godwit.definition.engine", "godwit.measured", "created",
 		"image_id", "io.godwit."}
 }
 
-// echoAddress is where a container on an address of its own answers.
+// echoAddress returns where a container with its own address answers.
 func echoAddress(t *testing.T, s subject, container string) string {
 	t.Helper()
 	one := conformance{s: s}.seen(t, "a", container)
@@ -122,7 +122,7 @@ func (c byCommand) told(t *testing.T, node, container string) map[string]string 
 		if strings.Contains(name, ".Cap") { // it has two notations
 			value = strings.TrimPrefix(value, "CAP_")
 		}
-		if value == "<nil>" { // as Podman 5 says that there is nothing
+		if value == "<nil>" { // Podman 5's notation for an empty value
 			value = ""
 		}
 		all[name] = value
@@ -135,7 +135,7 @@ func (c byCommand) told(t *testing.T, node, container string) map[string]string 
 func (c byCommand) isHealthy(t *testing.T, node, container string) {
 	t.Helper()
 	eventually(t, "it is healthy on "+node, func() bool {
-		if c.cli == inPodman { // a node of a lab has no systemd that would do so
+		if c.cli == inPodman { // a lab's node has no systemd that would run it
 			in(t, node, "podman", "healthcheck", "run", container)
 		}
 		health := strings.Fields(c.inspected(t, node, container, ".State.Health.Status}} "+
@@ -150,9 +150,9 @@ func (c byCommand) isHealthy(t *testing.T, node, container string) {
 func (c byCommand) unlike() []string {
 	return append(unlikeByGodwit(), ".Id", ".Created", "Path", ".State.", ".GraphDriver.", ".Sandbox",
 		"Runtime", "StaticDir", "PidFile", ".Image", "Networks.none.",
-		".ExecIDs", // of those that looked a moment ago
-		// That there are none Docker says in two ways, mounts have more than one notation, and
-		// Podman tells the command by which it was asked.
+		".ExecIDs", // of the last checks
+		// Docker has two notations for an empty list, mounts have more than one notation, and Podman shows
+		// the command that made the container.
 		".Devices", "HostConfig.Mounts", ".Mode", "HostConfig.Binds", "CreateCommand", "lockNumber")
 }
 
@@ -182,7 +182,7 @@ func (c byCommand) restarts(t *testing.T, node, container string) string {
 	return c.inspected(t, node, container, ".RestartCount")
 }
 
-// byDocker is Docker, on whose bridges connections go on.
+// byDocker is Docker, which keeps connections on bridges.
 type byDocker struct{ byCommand }
 
 func (d byDocker) serves(t *testing.T) []string {
@@ -212,7 +212,7 @@ func (embedded) name() string { return ownEngine }
 
 func (embedded) version(*testing.T) string { return "" }
 
-// bringUpEmbedded brings the image of the tests into Godwit's own store.
+// bringUpEmbedded loads the tests' image into Godwit's own store.
 func bringUpEmbedded(ctx context.Context, node string) error {
 	_, err := world.lab.Exec(ctx, node, "sh", "-c", "docker save "+image+" | godwit image load -")
 	return err
@@ -274,7 +274,7 @@ type inContainerd struct{}
 
 func (inContainerd) name() string { return containerdEngine }
 
-// ctrLog is where a container of containerd writes, on its node.
+// ctrLog returns the path of a containerd container's log, on its node.
 func ctrLog(container string) string { return "/run/" + container + ".log" }
 
 func (inContainerd) version(t *testing.T) string {
@@ -317,20 +317,20 @@ func (inContainerd) unlike() []string {
 
 func (inContainerd) does(what verb, container string) []string {
 	switch what {
-	case pause: // which, every ten seconds, containerd's restart monitor answers with a new task
+	case pause: // containerd's restart monitor reacts to a pause with a new task every ten seconds
 		return []string{"sh", "-c", "ctr containers label " + container +
 			" containerd.io/restart.status= && ctr task pause " + container}
 	case unpause:
 		return []string{"sh", "-c", "ctr task resume " + container + " && ctr containers label " + container +
 			" containerd.io/restart.status=running"}
-	case stop: // for good: otherwise it is started again
+	case stop: // for good: otherwise it is restarted
 		return []string{"sh", "-c", "ctr containers label " + container +
 			" containerd.io/restart.status= && ctr task kill -s USR1 " + container}
-	case start: // containerd, which ends what is to be stopped, must not know that any more
+	case start: // containerd must forget that, because it ends containers that should be stopped
 		return []string{"sh", "-c", "ctr containers label " + container +
 			" containerd.io/restart.status= && { ctr task rm " + container +
 			"; ctr task start --detach --null-io " + container + "; }"}
-	case remove: // with its log, to which another one of this name would add
+	case remove: // with its log, to which another container of this name would append
 		return []string{"sh", "-c", "godwit rm --force " + containerdEngine + ":" + container +
 			"; code=$?; rm -f " + ctrLog(container) + "; exit $code"}
 	}
@@ -365,8 +365,8 @@ func (inLXC) version(t *testing.T) string {
 	return in(t, "a", "lxc-start", "--version")
 }
 
-// lacks: LXC 7 reads no configuration with settings of cgroup version 1, which are all that limits
-// where version 2 has no controllers.
+// lacks: LXC 7 reads no configuration with settings of cgroup version 1, which alone can limit a container
+// if version 2 has no controllers.
 func (l inLXC) lacks(t *testing.T, p property) string {
 	t.Helper()
 	const settings = "lxc.cgroup"
@@ -377,7 +377,7 @@ func (l inLXC) lacks(t *testing.T, p property) string {
 	return ""
 }
 
-// lxcLog is where a container of LXC writes: it has no log.
+// lxcLog is the output file of an LXC container, which has no log.
 const lxcLog = "/ticks"
 
 func (inLXC) run(t *testing.T, node, container string, asked []string, script string) {

@@ -23,18 +23,17 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// agentArgs let the agents fail on purpose.
+// agentArgs enable faults in the agents.
 var agentArgs = []string{"--debug", "--faults"}
 
-// What --peer-timeout is. Agents that are to notice a broken link do it soon. Others are patient:
-// on a machine that is busy an agent may not get to say anything for seconds, and what went wrong
-// then would be that.
+// Values of --peer-timeout. Agents that should notice a broken link do so soon. Others are patient: on a
+// busy machine an agent may be silent for seconds, and that would then be the failure.
 const (
 	soon    = "4s"
 	patient = "30s"
 )
 
-// nodes of every world.
+// nodes are the nodes of every world.
 var nodes = []string{"a", "b"}
 
 // godwit runs the program in a node.
@@ -53,7 +52,7 @@ func (w *world) must(t *testing.T, node string, args ...string) string {
 	return out
 }
 
-// runDir is a node's run directory, as it is seen from here.
+// runDir returns a node's run directory, as a path for this process.
 func (w *world) runDir(t *testing.T, node string) string {
 	t.Helper()
 	root, err := w.lab.Root(node)
@@ -63,7 +62,7 @@ func (w *world) runDir(t *testing.T, node string) string {
 	return filepath.Join(root, "run/godwit")
 }
 
-// set makes a fault happen at a node.
+// set sets a fault at a node.
 func (w *world) set(t *testing.T, node string, f agent.Fault, kind agent.FaultKind) {
 	t.Helper()
 	if err := f.Set(w.runDir(t, node), kind); err != nil {
@@ -71,7 +70,7 @@ func (w *world) set(t *testing.T, node string, f agent.Fault, kind agent.FaultKi
 	}
 }
 
-// unset takes back all faults that did not happen.
+// unset removes all faults that did not happen.
 func (w *world) unset(t *testing.T) {
 	t.Helper()
 	for _, node := range nodes {
@@ -81,7 +80,7 @@ func (w *world) unset(t *testing.T) {
 	}
 }
 
-// reach waits until a step is reached at which a fault was set.
+// reach waits until a step with a fault is reached.
 func (w *world) reach(t *testing.T, node string, f agent.Fault) {
 	t.Helper()
 	file := f.Reached(w.runDir(t, node))
@@ -91,7 +90,7 @@ func (w *world) reach(t *testing.T, node string, f agent.Fault) {
 	})
 }
 
-// goOn lets a paused step go on.
+// goOn lets a paused step continue.
 func (w *world) goOn(t *testing.T, node string, f agent.Fault) {
 	t.Helper()
 	if err := os.Remove(f.Reached(w.runDir(t, node))); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -124,7 +123,7 @@ func (w *world) startAgent(t *testing.T, node string, env ...string) {
 	}
 }
 
-// reviveAgents starts the agents that do not run.
+// reviveAgents starts agents that are not running.
 func (w *world) reviveAgents(t *testing.T) {
 	t.Helper()
 	for _, node := range nodes {
@@ -152,7 +151,7 @@ func (w *world) linkUp(t *testing.T) {
 	}
 }
 
-// waitLost waits until a packet was lost on the link that is down.
+// waitLost waits until a packet was lost on the broken link.
 func (w *world) waitLost(t *testing.T) {
 	t.Helper()
 	eventually(t, "a packet to be lost", func() error {
@@ -166,7 +165,7 @@ func (w *world) waitLost(t *testing.T) {
 	})
 }
 
-// reaches tells whether a node reaches the other one.
+// reaches reports whether a node reaches the other one.
 func (w *world) reaches(ctx context.Context, node string) (bool, error) {
 	reply, err := w.agents[node].Nodes(ctx, &api.NodesRequest{})
 	if err != nil {
@@ -194,7 +193,7 @@ func (w *world) meet(t *testing.T) {
 	}
 }
 
-// waitNoticed waits until both agents have noticed that the link is broken, also in the migration.
+// waitNoticed waits until both agents have noticed that the link is broken, even in the migration.
 func (w *world) waitNoticed(t *testing.T, from, id string) {
 	t.Helper()
 	eventually(t, "the broken link to be noticed", func() error {
@@ -210,7 +209,7 @@ func (w *world) waitNoticed(t *testing.T, from, id string) {
 	})
 }
 
-// committed tells whether the source knows that the container runs at the target.
+// committed reports whether the source knows that the container runs at the target.
 func committed(r migration.Report) bool { return r.HandoffSeconds > 0 }
 
 // begin starts a migration and returns its id.
@@ -222,7 +221,7 @@ func (w *world) begin(t *testing.T, from, to string) string {
 func (w *world) beginOf(t *testing.T, name, from, to string) string {
 	t.Helper()
 	request := &api.MigrateRequest{Container: name, Node: to, Mode: string(w.mode), Spill: w.spill}
-	if w.mode == migration.Hybrid { // that nothing fits, so that something follows
+	if w.mode == migration.Hybrid { // nothing fits, so memory follows
 		request.DowntimeTargetSeconds, request.MaxRounds = 0.001, 2
 	}
 	reply, err := w.agents[from].Migrate(t.Context(), request)
@@ -232,7 +231,7 @@ func (w *world) beginOf(t *testing.T, name, from, to string) string {
 	return reply.Migration
 }
 
-// cancel is a user's wish. That it is too late is a good answer, after the commit.
+// cancel is a user's request. The answer that it is too late is correct after the commit.
 func (w *world) cancel(t *testing.T, node, id string) {
 	t.Helper()
 	_, err := w.agents[node].Cancel(t.Context(), &api.MigrationRequest{Migration: id})
@@ -242,7 +241,7 @@ func (w *world) cancel(t *testing.T, node, id string) {
 	}
 }
 
-// report reads a node's report of a migration; false if it knows nothing of it.
+// report reads a node's report of a migration; false if the node does not know it.
 func (w *world) report(t *testing.T, node, id string) (migration.Report, bool) {
 	t.Helper()
 	stream, err := w.agents[node].Migrations(t.Context(), &api.MigrationsRequest{})
@@ -259,7 +258,7 @@ func (w *world) report(t *testing.T, node, id string) (migration.Report, bool) {
 			return r, true
 		}
 	}
-	if status.Code(err) == codes.Unavailable { // it is just starting
+	if status.Code(err) == codes.Unavailable { // it is still starting
 		return migration.Report{Result: migration.ResultRuns}, true
 	}
 	if !errors.Is(err, io.EOF) {
@@ -268,7 +267,7 @@ func (w *world) report(t *testing.T, node, id string) (migration.Report, bool) {
 	return migration.Report{}, false
 }
 
-// containers lists what a node has.
+// containers lists a node's containers.
 func (w *world) containers(ctx context.Context, node string) ([]engine.Container, error) {
 	reply, err := w.agents[node].List(ctx, &api.ListRequest{All: true})
 	if err != nil {
@@ -339,7 +338,7 @@ func (w *world) runsOnce() error {
 	return nil
 }
 
-// reportsTell checks that the reports of both nodes say what happened.
+// reportsTell checks that the reports of both nodes describe what happened.
 func (w *world) reportsTell(t *testing.T, f fault, from, to, id string) {
 	t.Helper()
 	moved := w.at != from
@@ -348,7 +347,7 @@ func (w *world) reportsTell(t *testing.T, f fault, from, to, id string) {
 	}
 	there, known := w.report(t, from, id)
 	if !known {
-		if f.step != "examine" { // Nothing was begun, so nothing was journaled.
+		if f.step != "examine" { // Nothing had begun, so nothing was journaled.
 			t.Errorf("the source knows nothing of migration %s", id)
 		}
 		return
@@ -388,7 +387,7 @@ func containsAny(text string, words []string) bool {
 	return len(words) == 0
 }
 
-// patience bounds whatever is waited for.
+// patience bounds all waits.
 const patience = 2 * time.Minute
 
 // eventually polls until a condition holds.

@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestBootMoving lets a node lose its power in the middle of a migration of a container that is to run
-// always. It runs again, at the node that has it when the journals have decided, and nowhere else.
+// TestBootMoving simulates a power failure in the middle of a migration of a container with policy always.
+// The container runs again, at the node that has it according to the journals, and nowhere else.
 func TestBootMoving(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})
@@ -57,8 +57,8 @@ func TestBootMoving(t *testing.T) {
 		func(t *testing.T) { w.bootInDoubt(t, func(id string) { w.forget(t, "a", id) }) })
 }
 
-// bootInDoubt boots the source while it is not known where the container runs, after something has
-// happened to its disk: the container is not started, and ps says why.
+// bootInDoubt boots the source while it is not known where the container runs, after a change to its disk:
+// the container is not started, and ps says why.
 func (w *world) bootInDoubt(t *testing.T, happens func(id string)) {
 	w.meet(t)
 	w.must(t, "a", "run", "-d", "--name", container, "--restart", "always", "redis")
@@ -80,7 +80,7 @@ func (w *world) bootInDoubt(t *testing.T, happens func(id string)) {
 	w.nothingOf(t, "b")
 }
 
-// staysEnded wants a container not to run, and ps to say why.
+// staysEnded checks that a container does not run, and that ps says why.
 func (w *world) staysEnded(t *testing.T, node, name, why string) {
 	t.Helper()
 	eventually(t, name+" not to run, because "+why, func() error {
@@ -105,7 +105,7 @@ func (w *world) isStarted(t *testing.T, node, name string) (c engine.Container) 
 	return c
 }
 
-// named finds a container of a node whose agent may just be starting.
+// named finds a container of a node whose agent may still be starting.
 func (w *world) named(t *testing.T, node, name string) (engine.Container, error) {
 	list, err := w.containers(t.Context(), node)
 	for _, c := range list {
@@ -116,9 +116,9 @@ func (w *world) named(t *testing.T, node, name string) (engine.Container, error)
 	return engine.Container{}, errors.Join(err, fmt.Errorf("%s has no container %s", node, name))
 }
 
-// TestBoot ends containers of all policies: by themselves, with their agent away, and with their nodes.
-// Those run again that are to, with their addresses, and ps says of the others why they do not. A
-// policy moves with its container.
+// TestBoot ends containers of all policies: by themselves, without their agent, and with their nodes. Those
+// with a matching policy run again, with their addresses, and ps says why the others do not. A policy moves
+// with its container.
 func TestBoot(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})
@@ -175,7 +175,7 @@ func TestBoot(t *testing.T) {
 	w.bootAlone(t)
 }
 
-// bootAlone boots a node that reaches no other: what is not known to be here alone waits, until a user
+// bootAlone boots a node that reaches no other: a container that may be elsewhere, too, waits until a user
 // decides, or removes the other node.
 func (w *world) bootAlone(t *testing.T) {
 	w.reboot(t, "a")
@@ -189,7 +189,7 @@ func (w *world) bootAlone(t *testing.T) {
 	w.refused(t, "a", "node b cannot say", "start", "always")
 	w.must(t, "a", "start", "--force", "always")
 	c := w.isStarted(t, "a", "always")
-	w.inNode(t, "a", "kill", "-KILL", strconv.Itoa(c.PID)) // it is known to be here now
+	w.inNode(t, "a", "kill", "-KILL", strconv.Itoa(c.PID)) // it is now known to be here
 	eventually(t, "a container that was seen here to run again", func() error {
 		if now := w.isStarted(t, "a", "always"); now.PID == c.PID {
 			return errors.New("it is the same")
@@ -201,8 +201,8 @@ func (w *world) bootAlone(t *testing.T) {
 	w.isStarted(t, "a", "failure")
 }
 
-// TestBootPutBack puts the state of a node back to what it was before a container moved away, and boots
-// the node. As long as the other node cannot be asked, or has the container, it is not started.
+// TestBootPutBack restores an old state of a node, from before a container moved away, and boots the node.
+// As long as the other node cannot be asked, or has the container, it is not started.
 func TestBootPutBack(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})
@@ -227,9 +227,9 @@ func TestBootPutBack(t *testing.T) {
 	w.expectState(t, "a", engine.Running)
 }
 
-// TestBootBesideOthers boots a node while others cannot come to an end: a container that has
-// nothing to do with a journal that cannot be read starts, and one whose arrival at another node
-// never runs, although its removal is not over.
+// TestBootBesideOthers boots a node while other containers are blocked: a container without a relation to
+// an unreadable journal starts, and one whose arrival at another node never runs, although its removal is
+// not over.
 func TestBootBesideOthers(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})
@@ -280,8 +280,7 @@ func TestBootBesideOthers(t *testing.T) {
 	})
 }
 
-// putBack makes the content of a disk what it was when it was copied. The directory itself stays: the
-// node has it mounted.
+// putBack restores an old copy of a disk. The directory itself stays: the node has it mounted.
 func putBack(t *testing.T, disk, backup string) {
 	t.Helper()
 	entries, err := os.ReadDir(disk)

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestDestroyCutShort has the source's agent end in the middle of its last steps: the processes of the frozen
+// TestDestroyCutShort ends the source's agent in the middle of its last steps: the processes of the frozen
 // copy have ended, and the rest of it is still there. The next agent begins with the post-copy push again.
 func TestDestroyCutShort(t *testing.T) {
 	t.Parallel()
@@ -40,7 +40,7 @@ func (w *world) endCopy(t *testing.T, node string, frozen engine.Container) {
 	if _, err := w.lab.Exec(t.Context(), node, "kill", "-KILL", fmt.Sprint(frozen.PID)); err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range w.processesOf(t, node, "memory-keeper") { // it holds them even when they are killed
+	for _, pid := range w.processesOf(t, node, "memory-keeper") { // it holds even killed processes
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

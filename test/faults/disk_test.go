@@ -12,8 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// TestDiskFull fills the disk of a node at the worst moments. What a node decides it must write
-// down, also then.
+// TestDiskFull fills the disk of a node at the worst moments. A node must still write down its decisions.
 func TestDiskFull(t *testing.T) {
 	w := newNodes(t, lab.Config{StateSizeBytes: 192 << 20})
 	w.startRedis(t)
@@ -26,7 +25,7 @@ func TestDiskFull(t *testing.T) {
 		moved  bool
 	}{
 		{"target, before the files come", beforeReceive, true, false},
-		{"target, before the commit", beforeRestore, true, true}, // in the room that is kept for it
+		{"target, before the commit", beforeRestore, true, true}, // in the reserved space
 		{"target, when it runs", agent.Fault{Side: "target", Step: "restore", When: "after"}, true, true},
 		{"source, before it notes that the container leaves",
 			agent.Fault{Side: "source", Step: "prepare", When: "before"}, false, true},
@@ -55,7 +54,7 @@ func TestDiskFull(t *testing.T) {
 		w.meet(t)
 		from, to := w.at, other(w.at)
 		free := w.fillDisk(t, to)
-		w.killAgent(t, to) // which has kept room
+		w.killAgent(t, to) // which has reserved space
 		w.forget(t, to, ".spare")
 		topUp(t, w.filler(t, to))
 		w.reviveAgents(t)
@@ -68,7 +67,7 @@ func TestDiskFull(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// writeInContainer gives the container a file that has to move with it.
+// writeInContainer gives the container a file that has to move, too.
 func (w *world) writeInContainer(t *testing.T) {
 	t.Helper()
 	w.must(t, w.at, "exec", container, "sh", "-c", "head -c 20000000 /dev/urandom > /tmp/file")
@@ -83,7 +82,7 @@ func (w *world) filler(t *testing.T, node string) string {
 	return filepath.Join(root, "var/lib/godwit/filler")
 }
 
-// fillDisk leaves no room in a node's state directory, until free is called.
+// fillDisk fills a node's state directory, until free is called.
 func (w *world) fillDisk(t *testing.T, node string) (free func()) {
 	t.Helper()
 	path := w.filler(t, node)
@@ -95,7 +94,7 @@ func (w *world) fillDisk(t *testing.T, node string) (free func()) {
 	}
 }
 
-// topUp makes a file larger until the disk is full.
+// topUp extends a file until the disk is full.
 func topUp(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

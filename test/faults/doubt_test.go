@@ -13,10 +13,11 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// beforeRestore is where the source has sent everything and knows nothing yet.
+// beforeRestore is the point at which the source has sent everything and knows nothing yet.
 var beforeRestore = agent.Fault{Side: "target", Step: "restore", When: "before"}
 
-// TestDoubt loses contact when the source has given all away: it must not run its copy again by itself.
+// TestDoubt loses contact when the source has given everything away: it must not run its copy again by
+// itself.
 func TestDoubt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -39,8 +40,8 @@ func TestDoubt(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// lostWhileSending loses the link while the state is sent: the target cannot run the container, so
-// the container goes on at the source at once, and does not wait for the target.
+// lostWhileSending loses the link while the state is sent: the target cannot run the container, so the
+// container continues at the source at once, and does not wait for the target.
 func (w *world) lostWhileSending(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
@@ -50,8 +51,8 @@ func (w *world) lostWhileSending(t *testing.T) {
 	w.set(t, from, send, agent.FaultPause)
 	id := w.begin(t, from, to)
 	w.reach(t, from, freeze)
-	// A minute's worth at the rate that the send then has, so the final marker cannot leave before
-	// the link is lost.
+	// This is a minute of data at the send's rate, so the final marker cannot leave before the link is
+	// lost.
 	noise := fmt.Sprintf("head -c 200000 /dev/urandom >/proc/%d/root/tmp/noise",
 		w.find(t, from, container).PID)
 	w.inNode(t, from, "sh", "-c", noise)
@@ -124,7 +125,7 @@ func (w *world) expectState(t *testing.T, node string, want engine.State) {
 	})
 }
 
-// end waits for the end of a migration and checks all that must hold then.
+// end waits for the end of a migration and checks everything that must hold then.
 func (w *world) end(t *testing.T, from, id string, moved bool, words ...string) migration.Report {
 	t.Helper()
 	w.settle(t, id)
@@ -160,14 +161,14 @@ func (w *world) doubtResolvesItself(t *testing.T) {
 func (w *world) doubtCancelled(t *testing.T) {
 	from, _, id := w.doubt(t)
 	w.cancel(t, from, id)
-	w.expectState(t, from, engine.Frozen) // A wish does not tell where it runs.
+	w.expectState(t, from, engine.Frozen) // A request does not decide where it runs.
 	w.linkUp(t)
 	w.end(t, from, id, false, "was silent")
 }
 
-// operatorErrs lets an operator take a target for lost that only cannot be reached, and runs the
-// container. When it can be again, its copy must not go on, and the clients of the other must not
-// hear of its end.
+// operatorErrs: an operator assumes that an unreachable target is lost, and runs the container. When the
+// target is reachable again, its copy must not continue, and the clients of the other copy must not notice
+// its end.
 func (w *world) operatorErrs(t *testing.T) {
 	from, to, id := w.doubt(t)
 	w.goOn(t, to, beforeRestore)
@@ -184,8 +185,8 @@ func (w *world) operatorErrs(t *testing.T) {
 	}
 }
 
-// forgotten is a target that has not heard that the source has confirmed, when the source has
-// forgotten all about it.
+// forgotten is a target that has not heard the source's confirmation, when the source has already forgotten
+// the migration.
 func (w *world) forgotten(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
@@ -214,13 +215,13 @@ func (w *world) forgotten(t *testing.T) {
 	w.clientGoesOn(t)
 }
 
-// clientNode is the one by which the client comes.
+// clientNode is the node to which the client is attached.
 const clientNode = "a"
 
-// targetLost is the last test: one of the nodes is gone then.
+// targetLost is the last test: one of the nodes is gone afterwards.
 func (w *world) targetLost(t *testing.T) {
 	w.meet(t)
-	if w.at != clientNode { // a node that is lost forwards nothing
+	if w.at != clientNode { // a lost node forwards nothing
 		id := w.begin(t, w.at, clientNode)
 		w.end(t, other(clientNode), id, true)
 	}
@@ -266,7 +267,7 @@ func (w *world) journal(t *testing.T, node, id string) string {
 	return filepath.Join(root, "var/lib/godwit/migrations", id)
 }
 
-// forget removes what a node whose agent does not run knows of a migration.
+// forget removes the journal of a migration on a node whose agent does not run.
 func (w *world) forget(t *testing.T, node, id string) {
 	t.Helper()
 	if err := os.RemoveAll(w.journal(t, node, id)); err != nil {

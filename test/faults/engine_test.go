@@ -38,8 +38,7 @@ func TestEngineFails(t *testing.T) {
 	}
 }
 
-// dumpDies gives the source a CRIU that may write no more than a few bytes to a file, which kills
-// it in the middle.
+// dumpDies gives the source a CRIU that may write only a few bytes to a file, which kills it in the middle.
 func (w *world) dumpDies(t *testing.T) {
 	w.meet(t)
 	from := w.at
@@ -71,7 +70,7 @@ func (w *world) dumpDies(t *testing.T) {
 	w.end(t, from, id, false, "dump failed")
 }
 
-// restoreFails damages what has arrived.
+// restoreFails damages received state.
 func (w *world) restoreFails(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
@@ -90,7 +89,7 @@ func (w *world) restoreFails(t *testing.T) {
 	w.end(t, from, id, false, "restore failed")
 }
 
-// memoryFull makes the memory for the state too small for it.
+// memoryFull makes the directory in memory too small for the state.
 func (w *world) memoryFull(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
@@ -105,8 +104,8 @@ func (w *world) memoryFull(t *testing.T) {
 	w.end(t, from, id, false, "no space left")
 }
 
-// outOfMemory lets the kernel kill what uses most memory at the target, which is the agent, while
-// the state comes.
+// outOfMemory lets the kernel kill the largest process at the target, which is the agent, while the state
+// comes.
 func (w *world) outOfMemory(t *testing.T) {
 	w.meet(t)
 	w.fill(t, 48<<20)
@@ -146,8 +145,7 @@ func (w *world) fill(t *testing.T, bytes int) {
 	}
 }
 
-// limitMemory lets a node's processes use this much more memory than now. What the kernel only
-// caches does not count.
+// limitMemory lets a node's processes use this much more memory than now. The kernel's caches do not count.
 func (w *world) limitMemory(t *testing.T, node string, more int64) (lift func()) {
 	t.Helper()
 	for _, place := range []struct {
@@ -199,7 +197,7 @@ func (w *world) noCRIU(t *testing.T) {
 	w.clientGoesOn(t)
 }
 
-// busyWhileMigrating tries what must not be done to a container that is being moved.
+// busyWhileMigrating tries forbidden operations on a container that is being moved.
 func (w *world) busyWhileMigrating(t *testing.T) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
@@ -220,8 +218,7 @@ func (w *world) busyWhileMigrating(t *testing.T) {
 	w.execGoesOn(t)
 }
 
-// execGoesOn checks that a process that somebody runs in a container keeps it from being moved, and
-// is not harmed.
+// execGoesOn checks that a user's process in a container keeps it from being moved, and is not harmed.
 func (w *world) execGoesOn(t *testing.T) {
 	t.Helper()
 	from := w.at
@@ -263,7 +260,7 @@ func (w *world) execGoesOn(t *testing.T) {
 	w.settleNow(t)
 }
 
-// settleNow checks that no migration is under way and all is in order.
+// settleNow checks that no migration is under way and everything is in order.
 func (w *world) settleNow(t *testing.T) {
 	t.Helper()
 	eventually(t, "exactly one node to run the container", w.runsOnce)
@@ -271,7 +268,7 @@ func (w *world) settleNow(t *testing.T) {
 	w.clientGoesOn(t)
 }
 
-// containerEnds kills the container while its move is prepared. There is nothing to move then.
+// containerEnds kills the container while its move is prepared. Then there is nothing to move.
 func (w *world) containerEnds(t *testing.T, point agent.Fault) {
 	w.meet(t)
 	const name = "short"

@@ -1,8 +1,8 @@
-// Package faults makes everything go wrong, at every step of a migration, and checks what must hold
-// whatever happens: the container runs at exactly one node at the end, its client noticed at most a
-// gap, nothing is left over, and the reports say what happened.
+// Package faults injects every kind of fault at every step of a migration, and checks what must hold in any
+// case: the container runs at exactly one node at the end, its client noticed at most a gap, nothing is
+// left over, and the reports describe what happened.
 //
-// The lab, CRIU, runc and Redis are real. A fault is a value: at which step of which side, and what.
+// The lab, CRIU, runc and Redis are real. A fault is a value: a step, a side, and a kind.
 package faults
 
 import (
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fault is what goes wrong, and when.
+// fault is one fault, and its point.
 type fault struct {
 	side string // source or target: whose step it is
 	step string
@@ -33,7 +33,7 @@ func (f fault) String() string {
 	return strings.Join([]string{f.side, f.step, f.when, string(f.kind)}, "-")
 }
 
-// atAgent is what the agent itself does at this point. It waits there for what others do.
+// atAgent returns the agent's own fault at this point. For faults from outside, the agent waits there.
 func (f fault) atAgent() agent.FaultKind {
 	switch f.kind {
 	case stepFails:
@@ -44,7 +44,7 @@ func (f fault) atAgent() agent.FaultKind {
 	return agent.FaultPause
 }
 
-// point is where the agent has to stop for it.
+// point returns where the agent has to stop for the fault.
 func (f fault) point() agent.Fault { return agent.Fault{Side: f.side, Step: f.step, When: f.when} }
 
 type kind string
@@ -53,24 +53,24 @@ const (
 	killSource kind = "kill-source" // the source's agent
 	killTarget kind = "kill-target"
 	killBoth   kind = "kill-both"
-	linkBlinks kind = "link-blinks" // it is down until the agents have noticed, and comes back
-	linkLoses  kind = "link-loses"  // it is down for less than the agents bear: what is lost is sent again
+	linkBlinks kind = "link-blinks" // down until the agents have noticed, then up again
+	linkLoses  kind = "link-loses"  // down for less than the agents' timeout: lost packets are sent again
 	stepFails  kind = "fail"
 	stepPanics kind = "panic"
 	userStops  kind = "cancel"
-	agentEnds  kind = "stop" // the agent whose step it is is told to end
-	turnsSick  kind = "sick" // what is about to be started at the target will end at once
+	agentEnds  kind = "stop" // the agent of the step is told to end
+	turnsSick  kind = "sick" // the copy that the target will start ends at once
 )
 
-// The steps at which something can go wrong, in order, by side.
+// The steps at which faults can happen, in order, by side.
 var (
 	sourceSteps = []string{"examine", "stage", "prepare", "hold", "freeze", "dump", "send"}
 	targetSteps = []string{"reserve", "arrive", "receive", "restore"}
 	afterSteps  = []string{"forward", "drain", "destroy", "cleanup"}
 )
 
-// faults lists all combinations. Steps after the commit are not undone, but repeated until they
-// succeed; nobody can cancel then.
+// faults lists all combinations. Steps after the commit are not undone, but repeated until they succeed;
+// then nobody can cancel.
 func faults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {
@@ -91,13 +91,13 @@ func faults() []fault {
 	add("target", "before", []string{"settle"}, killSource, killTarget, linkBlinks, stepFails)
 	add("source", "before", []string{"stage", "send"}, agentEnds)
 	add("target", "before", []string{"arrive", "restore"}, agentEnds)
-	// What undoes a step can go wrong too.
+	// The undo of a step can fail, too.
 	add("source", "before", []string{"thaw", "unhold", "close"}, killSource, stepFails)
 	add("target", "before", []string{"discard", "release"}, killTarget, stepFails)
 	return append(all, panics()...)
 }
 
-// panics lists steps that panic: the migration fails by it, or repeats the step, and the agents go on.
+// panics lists steps that panic: the migration fails, or repeats the step, and the agents continue.
 func panics() []fault {
 	var all []fault
 	for _, at := range []agent.Fault{
@@ -109,7 +109,7 @@ func panics() []fault {
 	return all
 }
 
-// undone tells whether the fault hits an undo, which needs something to go wrong before.
+// undone reports whether the fault hits an undo, which needs another failure first.
 func (f fault) undone() bool {
 	switch f.step {
 	case "thaw", "unhold", "close", "untrack", "revive", "discard", "release":
@@ -118,7 +118,7 @@ func (f fault) undone() bool {
 	return false
 }
 
-// moves tells where the container must be at the end; not sure where two things race.
+// moves reports whether the container must have moved at the end; not sure if two events race.
 func (f fault) moves() (moves, sure bool) {
 	if f.kind == linkLoses {
 		return true, true
@@ -128,17 +128,17 @@ func (f fault) moves() (moves, sure bool) {
 	}
 	switch f.point() {
 	case agent.Fault{Side: "source", Step: "examine", When: "before"}:
-		return false, f.kind != killTarget // which may be back before it is asked
+		return false, f.kind != killTarget // it may be back before it is asked
 	case agent.Fault{Side: "target", Step: "receive", When: "before"}:
-		return false, f.kind != linkBlinks // all may have come just before
+		return false, f.kind != linkBlinks // everything may have come just before
 	case agent.Fault{Side: "source", Step: "send", When: "after"}:
-		return false, false // meanwhile the target goes on
+		return false, false // the target continues meanwhile
 	case agent.Fault{Side: "target", Step: "receive", When: "after"}:
 		return false, f.kind == stepFails || f.kind == stepPanics || f.kind == killTarget ||
 			f.kind == killBoth
 	case agent.Fault{Side: "target", Step: "restore", When: "before"},
 		agent.Fault{Side: "target", Step: "start", When: "before"},
-		// all has come, so the source is not needed
+		// everything has come, so the source is not needed
 		agent.Fault{Side: "target", Step: "healthy", When: "before"}:
 		return f.kind == killSource || f.kind == linkBlinks, f.kind != userStops
 	case agent.Fault{Side: "target", Step: "restore", When: "after"},
@@ -149,7 +149,7 @@ func (f fault) moves() (moves, sure bool) {
 	return after, true
 }
 
-// words are some that the source's report must have if the container did not move.
+// words are some words of the source's report if the container did not move.
 func (f fault) words() []string {
 	switch f.kind {
 	case stepFails, stepPanics:
@@ -173,21 +173,21 @@ func (f fault) words() []string {
 	}
 }
 
-// TestPanics has steps panic: in a cold migration, each of them also with -short.
+// TestPanics makes steps panic: in a cold migration, with -short each of them, too.
 func TestPanics(t *testing.T) { runFaults(t, migration.Cold, panics(), 1) }
 
 // TestFaults runs every combination in a cold migration.
 func TestFaults(t *testing.T) { runFaults(t, migration.Cold, faults(), 8) }
 
-// runFaults runs combinations one after the other, with one container that moves to and fro; those
-// of broken links with agents that notice it soon, all others with patient ones. With -short it
-// runs one of so many.
+// runFaults runs combinations one after the other, with one container that moves back and forth. Broken
+// links are tested with impatient agents, all others with patient ones. With -short it runs one of oneOf
+// combinations.
 func runFaults(t *testing.T, mode migration.Mode, all []fault, oneOf int) {
 	t.Parallel()
 	runFaultsVia(t, embedded, mode, all, oneOf)
 }
 
-// runFaultsVia does so with a container of an engine.
+// runFaultsVia does the same with a container of an engine.
 func runFaultsVia(t *testing.T, v via, mode migration.Mode, all []fault, oneOf int) {
 	t.Helper()
 	for name, peerTimeout := range map[string]string{"patient": patient, "soon": soon} {
@@ -250,7 +250,7 @@ func (w *world) suffer(t *testing.T, f fault) {
 	}
 	w.settle(t, id)
 	if f.lacksImage() {
-		w.loadRedis(t, to) // as it was
+		w.loadRedis(t, to) // restore the earlier state
 	}
 	if !f.forgets() {
 		w.inOrder(t)
@@ -265,7 +265,7 @@ func (w *world) suffer(t *testing.T, f fault) {
 	w.broken = false
 }
 
-// happen makes the fault happen while a step waits for it, and then lets the step go on.
+// happen makes the fault happen while a step waits for it, and then lets the step continue.
 func (w *world) happen(t *testing.T, f fault, from, to, id string) {
 	t.Helper()
 	node := from

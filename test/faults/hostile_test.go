@@ -32,7 +32,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// hostilePeer bothers node a with the certificate of a node of the cluster.
+// hostilePeer attacks node a with the certificate of a node of the cluster.
 func (w *world) hostilePeer(t *testing.T) {
 	id := w.identity(t, stranger)
 	peer := w.peer(t, id)
@@ -84,7 +84,7 @@ func (w *world) peer(t *testing.T, id *identity.Identity) api.PeerClient {
 	return api.NewPeerClient(client)
 }
 
-// offer makes one that node a could accept.
+// offer returns an offer that node a could accept.
 func (w *world) offer(t *testing.T, number int) (*api.Offer, engine.Definition) {
 	t.Helper()
 	machine, err := kernel.ReadMachine()
@@ -125,7 +125,7 @@ func encode(t *testing.T, value any) []byte {
 	return document
 }
 
-// open begins a session with an offer and returns what node a answers to it.
+// open begins a session with an offer and returns node a's answer.
 func open(ctx context.Context, peer api.PeerClient, offer *api.Offer) (*api.Envelope, error) {
 	session, err := peer.Session(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func open(ctx context.Context, peer api.PeerClient, offer *api.Offer) (*api.Enve
 	if err := session.Send(first); err != nil {
 		return nil, err
 	}
-	go func() { // until ctx ends: a peer that says nothing is lost
+	go func() { // until ctx ends: a silent peer counts as lost
 		for session.Send(&api.Envelope{}) == nil {
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -148,7 +148,7 @@ func open(ctx context.Context, peer api.PeerClient, offer *api.Offer) (*api.Enve
 	}
 }
 
-// badOffers must all be refused: by an error, or by the machine, which says that it never will run.
+// badOffers must all be refused: by an error, or by the machine's never-ran.
 func (w *world) badOffers(t *testing.T, peer api.PeerClient) {
 	define := func(change func(*engine.Definition)) func(*api.Offer, engine.Definition) {
 		return func(o *api.Offer, d engine.Definition) {
@@ -221,7 +221,7 @@ func (w *world) badOffers(t *testing.T, peer api.PeerClient) {
 	}
 }
 
-// badProofs asks for tokens where nobody may look, or where a file would be changed that is none.
+// badProofs requests tokens in forbidden places, or where a file that is no token would be changed.
 func (w *world) badProofs(t *testing.T, peer api.PeerClient) {
 	root, err := w.lab.Root("a")
 	if err != nil {
@@ -265,7 +265,7 @@ func (w *world) badProofs(t *testing.T, peer api.PeerClient) {
 	}
 }
 
-// silence opens a session and says nothing, and one that begins with something else.
+// silence opens a session without a message, and one that begins with a wrong message.
 func (w *world) silence(t *testing.T, peer api.PeerClient) {
 	w.unchanged(t, func() {
 		session, err := peer.Session(t.Context())
@@ -291,7 +291,7 @@ func (w *world) silence(t *testing.T, peer api.PeerClient) {
 	})
 }
 
-// tooMany begins more migrations than one node may, and lets them stand.
+// tooMany begins more migrations than one node may, and leaves them open.
 func (w *world) tooMany(t *testing.T, peer api.PeerClient) {
 	w.unchanged(t, func() {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -11,11 +11,11 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// stranger is a third node, from which others are bothered. It has no containers.
+// stranger is a third node, from which others are attacked. It has no containers.
 const stranger = "c"
 
-// TestBadInput gives wrong commands to a node and wrong messages to its port. Each gets a clear
-// error, and nothing changes.
+// TestBadInput gives wrong commands to a node and wrong messages to its port. Each gets a clear error, and
+// nothing changes.
 func TestBadInput(t *testing.T) {
 	w := newNodes(t, lab.Config{Nodes: len(nodes) + 1})
 	w.startRedis(t)
@@ -31,7 +31,7 @@ func TestBadInput(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// unchanged checks that something changes nothing on the nodes.
+// unchanged checks that do changes nothing on the nodes.
 func (w *world) unchanged(t *testing.T, do func()) {
 	t.Helper()
 	before := map[string]snapshot{}
@@ -45,7 +45,7 @@ func (w *world) unchanged(t *testing.T, do func()) {
 	w.clientGoesOn(t)
 }
 
-// refused runs a command that must fail, with some words in what it says.
+// refused runs a command that must fail, with these words in its output.
 func (w *world) refused(t *testing.T, node string, words string, args ...string) {
 	t.Helper()
 	out, err := w.godwit(t.Context(), node, args...)
@@ -66,7 +66,7 @@ func (w *world) badCommands(t *testing.T) {
 	const unknown = "0123456789abcdef"
 	w.unchanged(t, func() {
 		w.refused(t, "a", "no such container", "migrate", "nothing", "b")
-		w.refused(t, "b", "redis", "migrate", container, "a") // it is not there
+		w.refused(t, "b", "redis", "migrate", container, "a") // it is on the other node
 		w.refused(t, "a", "no such node", "migrate", container, "z")
 		w.refused(t, "a", "already on a", "migrate", container, "a")
 		w.refused(t, "a", "no such mode", "migrate", container, "b", "--mode", "warp")
@@ -107,7 +107,7 @@ func (w *world) badTokens(t *testing.T) {
 		i := strings.LastIndexAny(good, "abcdefghij")
 		w.refused(t, stranger, "token", join(good[:i]+"z"+good[i+1:], "x")...)
 		w.refused(t, stranger, "expired", join(token("--ttl", "1ms"), "x")...)
-		w.refused(t, stranger, "name", join(token(), "x")...) // it has joined before
+		w.refused(t, stranger, "name", join(token(), "x")...) // it has already joined
 		w.refused(t, "b", "initialised first", "node", "token")
 		w.must(t, stranger, join(good, "again")...)
 		w.refused(t, stranger, "used", join(good, "twice")...)
@@ -119,18 +119,18 @@ func lastLine(text string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// garbage bothers a node's port without a certificate.
+// garbage attacks a node's port without a certificate.
 func (w *world) garbage(t *testing.T) {
 	w.unchanged(t, func() {
 		noise := make([]byte, 1<<16)
 		_, _ = rand.Read(noise) // never fails
 		for _, bytes := range [][]byte{
 			noise, []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-			{0x16, 0x03, 0x01, 0xff, 0xff, 0x01}, // the beginning of a TLS handshake, and then nothing
+			{0x16, 0x03, 0x01, 0xff, 0xff, 0x01}, // the beginning of a TLS handshake, then silence
 			[]byte("GODWIT\n\x00\x00\x01\xff\xff"),
 		} {
 			conn := w.toPort(t)
-			_, _ = conn.Write(bytes) // it may have been closed meanwhile
+			_, _ = conn.Write(bytes) // the connection may be closed already
 			_ = conn.(*net.TCPConn).CloseWrite()
 			answer := make([]byte, 1<<12)
 			_, _ = conn.Read(answer)
@@ -144,7 +144,7 @@ func (w *world) garbage(t *testing.T) {
 				&tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol},
 					MinVersion: tls.VersionTLS13})
 			err := secured.HandshakeContext(t.Context())
-			if err == nil { // In TLS 1.3 the client hears of it when it first reads.
+			if err == nil { // In TLS 1.3 the client notices at its first read.
 				_, err = secured.Read(make([]byte, 1))
 			}
 			if err == nil {
@@ -168,7 +168,7 @@ func (w *world) toPort(t *testing.T) net.Conn {
 	return conn
 }
 
-// anotherCluster puts a node of another cluster in the place of one that is known.
+// anotherCluster replaces a known node by a node of another cluster.
 func (w *world) anotherCluster(t *testing.T) {
 	w.stopAgent(t, stranger)
 	w.must(t, stranger, "node", "init", "--state", "/tmp/other", "--name", stranger, "--address", "10.77.0.3")

@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// TestJournalLost loses the source's journal while the container is frozen. What its engine has
-// noted of the departure says whom to ask: nothing stays frozen, and nothing runs twice.
+// TestJournalLost loses the source's journal while the container is frozen. The engine's note of the
+// departure names the node to ask: nothing stays frozen, and nothing runs twice.
 func TestJournalLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -21,8 +21,8 @@ func TestJournalLost(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// loseJournal has a migration stop at a point of the source, whose agent is killed there, and is
-// without its journal when it is back.
+// loseJournal stops a migration at a point of the source and kills the agent there. The agent comes back
+// without its journal.
 func (w *world) loseJournal(t *testing.T, step, when string, meanwhile func()) (from, to, id string) {
 	t.Helper()
 	w.meet(t)
@@ -52,8 +52,8 @@ func (w *world) lostBeforeFinal(t *testing.T) {
 	w.end(t, from, id, false, "made anew")
 }
 
-// lostAndAlone cannot ask: it says so wherever somebody looks, names what helps, and goes on by an
-// operator's word alone.
+// lostAndAlone cannot ask: it says so wherever a user looks, names the remedy, and continues only by an
+// operator's decision.
 func (w *world) lostAndAlone(t *testing.T) {
 	from, to, id := w.loseJournal(t, "dump", "after", func() { w.linkDown(t) })
 	w.awaitDoubt(t, from, id)
@@ -75,14 +75,14 @@ func (w *world) lostAndAlone(t *testing.T) {
 	w.end(t, from, id, false, "made anew")
 }
 
-// TestTwoRun has an operator err, and both nodes lose what they know of it: each of them says that
-// there are two, until there is one.
+// TestTwoRun: an operator errs, and both nodes lose their record of it: each reports that two copies run,
+// until there is one.
 func TestTwoRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	from, to, id := w.loseJournal(t, "destroy", "before", func() { w.linkDown(t) })
 	w.awaitDoubt(t, from, id)
-	w.stop() // its client is not to judge this
+	w.stop() // its client should not judge this
 	w.must(t, from, "thaw", container, "--force")
 	w.expectState(t, to, engine.Running)
 	for _, node := range nodes {

@@ -18,12 +18,12 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestBrokenCopiesGoOn breaks migrations while the files of a large volume travel, in all ways
-// there are, and wants the next attempt to send only what had not come, and the volume to be the
-// same to the byte, whatever the container did between the attempts.
+// TestBrokenCopiesGoOn breaks migrations in all ways while the files of a large volume are sent. The next
+// attempt must send only the missing data, and the volume must be the same to the byte, whatever the
+// container did between the attempts.
 func TestBrokenCopiesGoOn(t *testing.T) {
 	t.Parallel()
-	w := newNodesOf(t, lab.Config{}, "8s") // a busy machine is not a lost link
+	w := newNodesOf(t, lab.Config{}, "8s") // a busy machine should not look like a lost link
 	slow := lab.Link{BandwidthBitsPerSecond: 150_000_000, RTT: 2 * time.Millisecond}
 	if err := w.lab.SetLink("a", "b", slow); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestBrokenCopiesGoOn(t *testing.T) {
 		mode   migration.Mode
 		broken func(t *testing.T, from, to, id string)
 		change string // of the volume, between the attempts
-		more   int64  // is sent for it
+		more   int64  // additional bytes sent for it
 		long   bool   // only with --long
 	}{
 		{"link lost", migration.PreCopy, cut, "", 0, true},
@@ -99,7 +99,7 @@ func TestBrokenCopiesGoOn(t *testing.T) {
 	w.must(t, w.at, "rm", "--force", container)
 }
 
-// volume is where the volume is on a node.
+// volume returns the directory of the volume on a node.
 func (w *world) volume(t *testing.T, node string) string {
 	t.Helper()
 	root, err := w.lab.Root(node)
@@ -111,7 +111,7 @@ func (w *world) volume(t *testing.T, node string) string {
 
 const volumeData = "var/lib/godwit/volumes/data"
 
-// lookAtVolume looks at all but the times of access, which a look from another mount namespace moves.
+// lookAtVolume takes a snapshot without access times, which a look from another mount namespace changes.
 func (w *world) lookAtVolume(t *testing.T, node string) filestest.Snapshot {
 	t.Helper()
 	found, err := filestest.Take(w.volume(t, node), filestest.Options{})
@@ -126,7 +126,7 @@ func (w *world) lookAtVolume(t *testing.T, node string) filestest.Snapshot {
 
 var accessed = regexp.MustCompile(` atime=\S*`)
 
-// keptCopies lists what is kept on a node of broken migrations.
+// keptCopies lists a node's copies from broken migrations.
 func (w *world) keptCopies(t *testing.T, node string) (list []migration.Stage) {
 	t.Helper()
 	reply, err := w.agents[node].Stages(t.Context(), &api.StagesRequest{})
@@ -145,8 +145,8 @@ func (w *world) keptCopies(t *testing.T, node string) (list []migration.Stage) {
 	return list
 }
 
-// kept wants a node to have kept what came from the other one, where nobody sees it, and tells how
-// much that is.
+// kept checks that a node has kept the data that came from the other one, in a hidden place, and returns
+// its size.
 func (w *world) kept(t *testing.T, node, from string) int64 {
 	t.Helper()
 	list := w.keptCopies(t, node)
@@ -167,7 +167,8 @@ func (w *world) kept(t *testing.T, node, from string) int64 {
 	return list[0].DiskBytes
 }
 
-// arrivesWith moves the container, and wants so much of its files to be kept, and at most so much to be sent.
+// arrivesWith moves the container, and checks how much of its files was kept, and that at most so much was
+// sent.
 func (w *world) arrivesWith(t *testing.T, kept, sent int64) {
 	t.Helper()
 	from, to := w.at, other(w.at)
@@ -196,7 +197,7 @@ func (w *world) arrivesWith(t *testing.T, kept, sent int64) {
 	}
 }
 
-// keptIsGivenUp wants what is kept to be removed by a user, and by a node that keeps nothing.
+// keptIsGivenUp: a user can remove the kept copy, and a node can be told to keep none.
 func (w *world) keptIsGivenUp(t *testing.T, all int64) {
 	t.Helper()
 	w.mode = migration.PreCopy

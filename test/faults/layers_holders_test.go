@@ -17,12 +17,12 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// bulkLayer is what each of two layers of the image holds that only these tests have.
+// bulkLayer is the size of each of two layers that only the image of these tests has.
 const bulkLayer = 10 << 20
 
-// TestLayersOfAThirdNode: a container moves from a to b, over a link that is slow, and c, which is
-// nearer to b, has its image. The layers come from there, also when b's agent is killed while they
-// do and all begins again; when c's agent is killed while they do, the rest comes from a.
+// TestLayersOfAThirdNode: a container moves from a to b over a slow link, and c, which is nearer to b, has
+// its image. The layers come from there, even if b's agent is killed meanwhile and everything begins again;
+// if c's agent is killed meanwhile, the rest comes from a.
 func TestLayersOfAThirdNode(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{Nodes: 3}, "8s")
@@ -33,7 +33,7 @@ func TestLayersOfAThirdNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir, err := os.MkdirTemp("/var/tmp", "godwit-faults-") // which all nodes have: they are on one machine
+	dir, err := os.MkdirTemp("/var/tmp", "godwit-faults-") // all nodes see it: they are on one machine
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestLayersOfAThirdNode(t *testing.T) {
 	w.must(t, w.at, "rm", "--force", container)
 }
 
-// layers is where node b has its layers.
+// layers returns node b's directory of layers.
 func (w *world) layers(t *testing.T) string {
 	t.Helper()
 	root, err := w.lab.Root("b")
@@ -93,7 +93,7 @@ func (w *world) layers(t *testing.T) string {
 	return filepath.Join(root, "var/lib/godwit/layers/sha256")
 }
 
-// beginLayers begins to move the container to b, and returns when some of a layer is there.
+// beginLayers begins to move the container to b, and returns when part of a layer is there.
 func (w *world) beginLayers(t *testing.T) string {
 	t.Helper()
 	w.meet(t)
@@ -126,7 +126,7 @@ func (w *world) beginLayers(t *testing.T) string {
 	return id
 }
 
-// taken tells from where the layers of a migration came that has moved the container.
+// taken returns the origins of the layers in a migration that has moved the container.
 func (w *world) taken(t *testing.T, id string) map[string]migration.LayersTaken {
 	t.Helper()
 	r, _ := w.report(t, "a", id)
@@ -145,7 +145,7 @@ func (w *world) taken(t *testing.T, id string) map[string]migration.LayersTaken 
 	return from
 }
 
-// isBack brings the container to a again, and removes its image from b.
+// isBack moves the container to a again, and removes its image from b.
 func (w *world) isBack(t *testing.T) {
 	t.Helper()
 	w.meet(t)

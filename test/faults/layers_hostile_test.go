@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// badLayers has node a fetch what does not exist or makes no sense, and asks it for layers that it has not.
+// badLayers makes node a fetch nonexistent or invalid layers, and asks it for layers that it does not have.
 func (w *world) badLayers(t *testing.T, id *identity.Identity, peer api.PeerClient) {
 	const nobodys = "sha256:0000000000000000000000000000000000000000000000000000000000000001"
 	fetch := func(request *api.FetchRequest) error {
@@ -63,7 +63,7 @@ func (w *world) badLayers(t *testing.T, id *identity.Identity, peer api.PeerClie
 	})
 }
 
-// badWants asks for layers over data connections.
+// badWants requests layers over data connections.
 func (w *world) badWants(t *testing.T, id *identity.Identity, nobodys string) {
 	want := func(diffIDs ...string) []byte {
 		document, err := json.Marshal(diffIDs)

@@ -8,11 +8,11 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// beforeLayers is when the target is about to be told what it lacks of the image. All else goes on
-// beside that until the freeze is prepared.
+// beforeLayers is the point just before the target learns what it lacks of the image. All other work
+// continues meanwhile until the freeze is prepared.
 var beforeLayers = agent.Fault{Side: "source", Step: "layers", When: "before"}
 
-// layersFaults lists what can go wrong while layers are on their way.
+// layersFaults lists the faults while layers are sent.
 func layersFaults() (all []fault) {
 	for _, k := range []kind{killSource, killTarget, killBoth, linkBlinks, linkLoses, stepFails, userStops,
 		agentEnds} {
@@ -21,16 +21,16 @@ func layersFaults() (all []fault) {
 	return all
 }
 
-// TestLayersFaults runs them while rounds go on.
+// TestLayersFaults injects them while rounds go on.
 func TestLayersFaults(t *testing.T) { runFaults(t, migration.PreCopy, layersFaults(), 4) }
 
-// TestLayersFaultsCold runs them while nothing else is left to do.
+// TestLayersFaultsCold injects them while nothing else is left to do.
 func TestLayersFaultsCold(t *testing.T) { runFaults(t, migration.Cold, layersFaults(), 10) }
 
-// TestLayersFaultsRestart runs them while files are copied.
+// TestLayersFaultsRestart injects them while files are copied.
 func TestLayersFaultsRestart(t *testing.T) { runFaults(t, migration.Restart, layersFaults(), 10) }
 
-// lacksImage tells whether a fault needs a target that has not the image.
+// lacksImage reports whether a fault needs a target without the image.
 func (f fault) lacksImage() bool { return f.step == beforeLayers.Step }
 
 // forgetImage removes the image from a node.
@@ -44,8 +44,8 @@ func (w *world) forgetImage(t *testing.T, node string) {
 	})
 }
 
-// TestRoundsBesideLayers: memory and files are at the target before the layers are, the container
-// is not frozen before that, and then it moves.
+// TestRoundsBesideLayers: memory and files are at the target before the layers are, the container is not
+// frozen before that, and then it moves.
 func TestRoundsBesideLayers(t *testing.T) {
 	w := newWorldOf(t, migration.PreCopy, patient)
 	w.loadRedis(t, "b")

@@ -28,7 +28,7 @@ func (w *world) inNode(t *testing.T, node string, args ...string) string {
 	return string(out)
 }
 
-// startLXC makes a container that has redis, for which it has the machine's libraries.
+// startLXC makes a container with Redis, for which it has the machine's libraries.
 func (w *world) startLXC(t *testing.T) {
 	t.Helper()
 	inittab := "::sysinit:/bin/true\n::respawn:/bin/redis-server --protected-mode no --save '' --dir /tmp\n"
@@ -60,7 +60,7 @@ func copyProgram(name, to string) error {
 	return os.WriteFile(to, program, 0o755)
 }
 
-// root is a node's file system, as the machine sees it.
+// root returns the path of a node's file system on the machine.
 func (w *world) root(t *testing.T, node string) string {
 	t.Helper()
 	root, err := w.lab.Root(node)
@@ -70,8 +70,8 @@ func (w *world) root(t *testing.T, node string) string {
 	return root
 }
 
-// TestLXCStopped has the user stop the container by LXC's own tools at each step: at the end it
-// runs nowhere, or at one node, and neither LXC has anything half of it.
+// TestLXCStopped: a user stops the container with LXC's own tools at each step. At the end it runs nowhere,
+// or at one node, and neither LXC has a partial container.
 func TestLXCStopped(t *testing.T) {
 	w := newWorldVia(t, lxc, migration.PreCopy, patient)
 	for _, f := range []agent.Fault{
@@ -94,7 +94,7 @@ func (w *world) stopMeanwhile(t *testing.T, f agent.Fault) {
 	w.reach(t, node, f)
 	w.guarded(t, from)
 	stopped := make(chan error, 1)
-	go func() { // it waits for the end of the container, which a keeper may put off
+	go func() { // it waits for the container's end, which a keeper may delay
 		_, err := w.lab.Exec(context.Background(), from, "lxc-stop", "-k", "-n", container)
 		stopped <- err
 	}()
@@ -136,7 +136,7 @@ func (w *world) stopMeanwhile(t *testing.T, f agent.Fault) {
 	if state := strings.TrimSpace(w.inNode(t, from, "lxc-info", "-n", container, "-sH")); state != "STOPPED" {
 		t.Errorf("it was stopped and did not move, and LXC says %s", state)
 	}
-	// as it was; its last monitor may still be ending
+	// as before; its last monitor may still be ending
 	eventually(t, "LXC at "+from+" to start it again", func() error {
 		_, err := w.lab.Exec(t.Context(), from, "lxc-start", "-n", container)
 		return err
@@ -144,7 +144,7 @@ func (w *world) stopMeanwhile(t *testing.T, f agent.Fault) {
 	eventually(t, "the container to run again", w.runsOnce)
 }
 
-// guarded wants that LXC starts a container by no means that is leaving.
+// guarded checks that LXC cannot start a departing container.
 func (w *world) guarded(t *testing.T, node string) {
 	t.Helper()
 	config, err := os.ReadFile(filepath.Join(w.root(t, node), "var/lib/lxc", container, "config"))

@@ -14,8 +14,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestMembers removes a node by one that was promoted: nothing that the removed node has lets it in
-// again, its connections end, and the nodes that remain need neither it nor the first one.
+// TestMembers removes a node with a promoted one: nothing that the removed node has lets it in again, its
+// connections end, and the remaining nodes need neither it nor the first one.
 func TestMembers(t *testing.T) {
 	w := newNodes(t, lab.Config{Nodes: len(nodes) + 1})
 	w.refused(t, "b", "does not have the cluster's authority", "node", "rm", stranger)
@@ -79,7 +79,7 @@ func ends(conn net.Conn) error {
 	}
 }
 
-// isOut tries all that a node which was removed can try with its certificate.
+// isOut tries everything that a removed node can try with its certificate.
 func (w *world) isOut(t *testing.T, id *identity.Identity) {
 	t.Helper()
 	for _, protocol := range []string{"h2", "godwit-data/1", identity.RenewProtocol} {
@@ -109,7 +109,7 @@ func (w *world) isOut(t *testing.T, id *identity.Identity) {
 	})
 }
 
-// newMember makes a machine join at b, with a token in a file, under the name of the node that was removed.
+// newMember joins a machine at b, with a token in a file, under the name of the removed node.
 func (w *world) newMember(t *testing.T, before int) {
 	t.Helper()
 	root, err := w.lab.Root(stranger)

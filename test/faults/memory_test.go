@@ -13,12 +13,12 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// preCopied is how much memory the container has in worlds of modes in which memory leaves while it runs.
+// preCopied is the container's memory in worlds of modes that send memory while it runs.
 const preCopied = 16 << 20
 
-// preCopyFaults lists what can go wrong in a pre-copy and not in a cold migration, and the places
-// at which what a pre-copy has begun must be undone. page is in the middle of a round, last-page in
-// that of one in the freeze.
+// preCopyFaults lists the faults of a pre-copy that a cold migration does not have, and the points at which
+// a pre-copy's work must be undone. page is in the middle of a round, last-page in that of one in the
+// freeze.
 func preCopyFaults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {
@@ -47,10 +47,10 @@ func preCopyFaults() []fault {
 	return all
 }
 
-// TestPreCopyFaults runs them.
+// TestPreCopyFaults runs the faults of a pre-copy.
 func TestPreCopyFaults(t *testing.T) { runFaults(t, migration.PreCopy, preCopyFaults(), 20) }
 
-// hashContent has Redis make a hash of all that it was filled with.
+// hashContent makes Redis compute a hash of all its data.
 func (w *world) hashContent(t *testing.T) string {
 	t.Helper()
 	hash := strings.TrimSpace(w.inNode(t, w.at, w.via.exec(hashing()...)...))
@@ -60,15 +60,15 @@ func (w *world) hashContent(t *testing.T) string {
 	return hash
 }
 
-// hashing are arguments with which Redis reads all that it was filled with.
+// hashing are arguments with which Redis reads all its data.
 func hashing() []string {
 	const script = `local all = '' for n = 0, tonumber(ARGV[1]) - 1 do all = redis.sha1hex(all .. redis.call('get', 'fill:' .. n)) end return all`
 	const values = preCopied >> 16
 	return []string{"redis-cli", "eval", script, "0", fmt.Sprint(values)}
 }
 
-// memoryIsRight checks after a pre-copy that the container's memory is what it was, and that nobody
-// watches its processes any more.
+// memoryIsRight checks after a pre-copy that the container's memory is unchanged, and that nothing tracks
+// its processes any more.
 func (w *world) memoryIsRight(t *testing.T) {
 	t.Helper()
 	if w.content == "" {
@@ -81,8 +81,8 @@ func (w *world) memoryIsRight(t *testing.T) {
 		func() error { return w.anyTrace(t) })
 }
 
-// anyTrace looks for what a migration could leave in a process: a userfaultfd, memory that is
-// registered with one, a tracer.
+// anyTrace looks for traces of a migration in a process: a userfaultfd, memory that is registered with one,
+// a tracer.
 func (w *world) anyTrace(t *testing.T) error {
 	t.Helper()
 	node, err := w.lab.PID(w.at)
@@ -122,8 +122,8 @@ func (w *world) anyTrace(t *testing.T) error {
 // kills is how often TestKilledWhileAttaching kills an agent.
 const kills = 12
 
-// TestKilledWhileAttaching kills the source's agent at any instant at which it looks into the
-// container's processes for the first time. They must go on as if nothing had been.
+// TestKilledWhileAttaching kills the source's agent at any moment of its first look into the container's
+// processes. They must continue undisturbed.
 func TestKilledWhileAttaching(t *testing.T) {
 	w := newWorldOf(t, migration.PreCopy, patient)
 	w.learnOrder(t)
@@ -135,7 +135,7 @@ func TestKilledWhileAttaching(t *testing.T) {
 		id := w.begin(t, from, other(from))
 		w.reach(t, from, beforeRounds)
 		w.goOn(t, from, beforeRounds)
-		time.Sleep(time.Duration(rand.Int64N(int64(8 * time.Millisecond)))) // any instant
+		time.Sleep(time.Duration(rand.Int64N(int64(8 * time.Millisecond)))) // any moment
 		w.killAgent(t, from)
 		w.reviveAgents(t)
 		w.settle(t, id)

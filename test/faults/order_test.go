@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is all that a migration could leave over on a node: processes, mounts, cgroups, files,
+// snapshot lists everything that a migration could leave on a node: processes, mounts, cgroups, files,
 // devices, routes, rules, elements of the packet filter's sets. Each is a line.
 type snapshot map[string]bool
 
-// learnOrder moves the container to and fro and notes what is on each node then. That is how it
-// must be after every migration, however it ended.
+// learnOrder moves the container back and forth and records the state of each node. Every migration must
+// lead to the same state, however it ended.
 func (w *world) learnOrder(t *testing.T) {
 	t.Helper()
 	for range len(nodes) + 1 { // The first one also leaves the image.
@@ -37,7 +37,7 @@ func (w *world) learnOrder(t *testing.T) {
 	}
 }
 
-// quiet waits until nothing changes any more after a migration, and records what is on each node then.
+// quiet waits until nothing changes any more after a migration, and records the state of each node.
 func (w *world) quiet(t *testing.T) {
 	t.Helper()
 	for _, node := range nodes {
@@ -54,12 +54,12 @@ func (w *world) quiet(t *testing.T) {
 			}
 			return nil
 		})
-		// seen nine times; a later look may catch a program that an engine runs for a moment
+		// seen nine times; a later look may catch a short-lived program of an engine
 		w.order[node+w.at] = last
 	}
 }
 
-// inOrder checks that both nodes are as they were after a migration that went well.
+// inOrder checks that both nodes are as they were after a successful migration.
 func (w *world) inOrder(t *testing.T) {
 	t.Helper()
 	for _, node := range nodes {
@@ -69,7 +69,7 @@ func (w *world) inOrder(t *testing.T) {
 	}
 }
 
-// compare tells what is too much in the other and what is missing.
+// compare returns the additional and the missing lines of the other snapshot.
 func (s snapshot) compare(now snapshot) error {
 	var diff []string
 	for line := range now {
@@ -99,7 +99,7 @@ func (w *world) look(t *testing.T, node string) (s snapshot) {
 		t.Fatal(err)
 	}
 	root := fmt.Sprintf("/proc/%d/root", pid)
-	eventually(t, "a look at "+node, func() error { // the kernel's lists may change while they are read
+	eventually(t, "a look at "+node, func() error { // the kernel's lists may change during a read
 		s = snapshot{}
 		return errors.Join(s.processes(root), s.mounts(pid), s.cgroups(w.lab.Name(), node),
 			s.files(root, "run/godwit"), s.files(root, "var/lib/godwit"), w.lab.InNetwork(node, s.network))
@@ -107,7 +107,7 @@ func (w *world) look(t *testing.T, node string) (s snapshot) {
 	return w.alike(s)
 }
 
-// processes lists those of the node's pid namespace, by their arguments.
+// processes lists the processes in the node's PID namespace, by their arguments.
 func (s snapshot) processes(root string) error {
 	entries, err := os.ReadDir(root + "/proc")
 	if err != nil {
@@ -145,7 +145,7 @@ func (s snapshot) mounts(pid int) error {
 	return nil
 }
 
-// cgroups lists those of a node in every hierarchy.
+// cgroups lists a node's cgroups in every hierarchy.
 func (s snapshot) cgroups(lab, node string) error {
 	tops, err := filepath.Glob("/sys/fs/cgroup/*/godwit-lab/" + lab + "/" + node)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s snapshot) cgroups(lab, node string) error {
 	}
 	for _, top := range append(tops, "/sys/fs/cgroup/godwit-lab/"+lab+"/"+node) {
 		err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
-			// which lxc-attach leaves in a container
+			// lxc-attach leaves it in a container
 			if err == nil && entry.IsDir() && entry.Name() != ".lxc" {
 				s.add("cgroup %s", path)
 			}
@@ -166,8 +166,8 @@ func (s snapshot) cgroups(lab, node string) error {
 	return nil
 }
 
-// changing are the files that may differ: journals and reports, leases, logs of CRIU, what the
-// first arrival leaves, faults, and what is inside containers and images.
+// changing matches files that may differ: journals and reports, leases, logs of CRIU, leftovers of the
+// first arrival, faults, and the contents of containers and images.
 var changing = regexp.MustCompile(
 	`^run/godwit/(faults|gate-bin)|^var/lib/godwit/addresses.json$|/criu/[a-z]+\.log$|^var/lib/godwit/migrations/.|/(upper|work|private|rootfs|shm)/.|/(layers|images)/sha256/[0-9a-f]+/.`)
 
@@ -188,7 +188,7 @@ func (s snapshot) files(root, dir string) error {
 	})
 }
 
-// network looks at the network namespace of the calling thread.
+// network lists the state of the calling thread's network namespace.
 func (s snapshot) network() error {
 	links, err := netlink.LinkList()
 	if err != nil {

@@ -12,24 +12,24 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// What others do, who are neither of the two agents.
+// Actions of others than the two agents.
 const (
-	engineStarts   kind = "engine-starts"    // the copy at the source is started
-	engineRemoves  kind = "engine-removes"   // it is removed
+	engineStarts   kind = "engine-starts"    // starts the copy at the source
+	engineRemoves  kind = "engine-removes"   // removes it
 	somebodyThaws  kind = "thaw"             // its processes are thawed
-	secondAgents   kind = "second-agents"    // another agent is started on the state of each
+	secondAgents   kind = "second-agents"    // a second agent is started on the state of each
 	journalLost    kind = "journal-lost"     // of the source
 	stateLost      kind = "state-lost"       // of the target
-	stateBack      kind = "state-put-back"   // the target's: what it had before the container came
+	stateBack      kind = "state-put-back"   // the target's state from before the container came
 	stateCloned    kind = "state-cloned"     // the target's state is on another machine
 	decideAtSource kind = "decide-at-source" // an operator decides at the source that it runs there
-	decideAtTarget kind = "decide-at-target" // one decides that it runs at the target, at the node that may
+	decideAtTarget kind = "decide-at-target" // an operator decides at the target that it runs there
 )
 
-// outside lists what others can do at the steps at which the copy at the source is frozen. Once the
-// final marker has left nobody may lose anything by it; before that, who removes the container has
-// removed it. What becomes of a target that has lost its state is its agent's affair, not an
-// engine's: that is tried with Godwit's own.
+// outside lists the actions of others at the steps at which the copy at the source is frozen. Once the
+// final marker has left, they must not lose anything; before that, a removal removes the container.
+// Recovery of a target that has lost its state does not depend on the engine, so that is tested only with
+// Godwit's own.
 func outside(v via, mode migration.Mode) []fault {
 	var all []fault
 	add := func(side, when, step string, kinds ...kind) {
@@ -62,13 +62,13 @@ func secondAgentsAnywhere() []fault {
 	for _, step := range append(slices.Clone(sourceSteps), "forward", "cleanup") {
 		all = append(all, fault{"source", step, "before", secondAgents})
 	}
-	for _, step := range targetSteps[:len(targetSteps)-1] { // the last is among the others
+	for _, step := range targetSteps[:len(targetSteps)-1] { // the last one is among the others
 		all = append(all, fault{"target", step, "before", secondAgents})
 	}
 	return all
 }
 
-// TestOutside runs them with a container of Godwit's own.
+// TestOutside runs these actions with a container of Godwit's own.
 func TestOutside(t *testing.T) {
 	all := outside(embedded, migration.Cold)
 	if !testing.Short() {
@@ -77,8 +77,8 @@ func TestOutside(t *testing.T) {
 	runFaults(t, migration.Cold, all, 9)
 }
 
-// TestOutsidePushing runs those that there are while pages are at the source, with a container of
-// each engine.
+// TestOutsidePushing runs those that apply while the source has remote pages, with a container of each
+// engine.
 func TestOutsidePushing(t *testing.T) {
 	for _, v := range []via{embedded, docker, podman, containerd, lxc} {
 		if testing.Short() && v != embedded {
@@ -89,7 +89,7 @@ func TestOutsidePushing(t *testing.T) {
 	}
 }
 
-// String is the name of the engine.
+// String returns the name of the engine.
 func (v via) String() string {
 	if v == embedded {
 		return "embedded"
@@ -97,7 +97,7 @@ func (v via) String() string {
 	return string(v)
 }
 
-// fromOutside tells whether somebody else does it.
+// fromOutside reports whether an outsider causes the fault.
 func (f fault) fromOutside() bool {
 	return slices.Contains([]kind{
 		engineStarts, engineRemoves, somebodyThaws, secondAgents, journalLost, stateLost, stateBack,
@@ -106,10 +106,11 @@ func (f fault) fromOutside() bool {
 	}, f.kind)
 }
 
-// forgets tells whether the target does not know the migration any more.
+// forgets reports whether the target no longer knows the migration.
 func (f fault) forgets() bool { return f.kind == stateLost || f.kind == stateBack }
 
-// moveOn moves the container from where its move is not known any more: what had come with it goes with it.
+// moveOn moves the container away from a node that no longer knows its move: files that came with it leave
+// with it.
 func (w *world) moveOn(t *testing.T) {
 	t.Helper()
 	w.meet(t)
@@ -117,7 +118,7 @@ func (w *world) moveOn(t *testing.T) {
 	w.inOrder(t)
 }
 
-// movesNevertheless tells where the container is after what others did.
+// movesNevertheless reports where the container is after the actions of others.
 func (f fault) movesNevertheless() bool {
 	switch f.kind {
 	case somebodyThaws:
@@ -130,7 +131,7 @@ func (f fault) movesNevertheless() bool {
 	return true
 }
 
-// others is what they do while a step waits. What is returned waits until that is over.
+// others performs the action while a step waits. The returned function waits for its end.
 func (w *world) others(t *testing.T, f fault, from, to, id string) (over func()) {
 	t.Helper()
 	switch f.kind {
@@ -156,9 +157,8 @@ func (w *world) others(t *testing.T, f fault, from, to, id string) (over func())
 	return func() {}
 }
 
-// thaws is a script that does what an engine does that has the freezer which Godwit uses, until the
-// kernel says that the group of a process is not frozen: an agent in doubt freezes it again, as
-// often as it looks.
+// thaws is a script that acts like an engine with Godwit's freezer, until the kernel says that the group of
+// a process is not frozen: an agent in doubt freezes it again, as often as it looks.
 const thaws = `groups=/proc/%d/cgroup
 	d=$(findmnt -nt cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' $groups)
 	[ -e $d/cgroup.freeze ] || d=$(findmnt -nt cgroup -O freezer -o TARGET | head -n 1)$(sed -n 's/^[0-9]*:freezer://p' $groups)
@@ -171,7 +171,7 @@ const thaws = `groups=/proc/%d/cgroup
 	done
 	exit 1`
 
-// beside runs a script on a node that may wait until the migration goes on, and may fail.
+// beside runs a script on a node that may wait until the migration continues, and may fail.
 func (w *world) beside(t *testing.T, node, script string) (over func()) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -189,8 +189,8 @@ func (w *world) beside(t *testing.T, node, script string) (over func()) {
 	return func() { t.Logf("%s: %v", script, <-done) }
 }
 
-// decide has an operator decide, who may have to wait for the other node. A source whose agent is
-// another one is in doubt.
+// decide simulates an operator's decision, which may have to wait for the other node. A source whose agent
+// was replaced is in doubt.
 func (w *world) decide(t *testing.T, f fault, from, to, id string) (over func()) {
 	t.Helper()
 	node, side := from, "source"
@@ -208,8 +208,8 @@ func (w *world) decide(t *testing.T, f fault, from, to, id string) (over func())
 	return w.beside(t, node, "godwit migration resolve "+id+" --runs-at "+side)
 }
 
-// keepOlder keeps a copy of the target's state, of what it has on the disk of itself and of its
-// migrations, from before the container came.
+// keepOlder keeps a copy of the target's own state and of its migrations on disk, from before the container
+// came.
 func (w *world) keepOlder(t *testing.T, node string) {
 	t.Helper()
 	w.reach(t, node, beforeReceive)
@@ -218,7 +218,8 @@ func (w *world) keepOlder(t *testing.T, node string) {
 	w.goOn(t, node, beforeReceive)
 }
 
-// tamper changes the target's state while its agent does not run. It runs the container: an operator says so.
+// tamper changes the target's state while its agent does not run. The target runs the container, so an
+// operator says so.
 func (w *world) tamper(t *testing.T, f fault, from, to, id string) (over func()) {
 	t.Helper()
 	w.killAgent(t, to)
@@ -246,7 +247,7 @@ func (w *world) tamper(t *testing.T, f fault, from, to, id string) (over func())
 			}
 			return errors.Join(err, errors.New("it is not over"))
 		})
-		if f.kind == stateCloned { // it is where it was
+		if f.kind == stateCloned { // it is in its old place
 			w.stopAgent(t, to)
 			w.inNode(t, to, "sh", "-c", "umount /etc/machine-id; rm /tmp/machine-id")
 			w.reviveAgents(t)

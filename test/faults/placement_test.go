@@ -9,9 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestPlacementFails lets agents and the link fail while a copy of a container is kept at its
-// nearest neighbour. The copy is made again, without anybody's asking; and where it goes the policy
-// goes, also if the agent that hands it over is killed.
+// TestPlacementFails breaks agents and the link while a container has a copy at its nearest neighbour. The
+// copy is made again automatically; and the policy moves with the container, even if the agent that passes
+// it on is killed.
 func TestPlacementFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -45,7 +45,7 @@ func TestPlacementFails(t *testing.T) {
 	if w.at == from {
 		t.Fatal("it did not move")
 	}
-	w.killAgent(t, from) // the policy may be there, or on its way
+	w.killAgent(t, from) // the policy may have arrived, or be on its way
 	w.reviveAgents(t)
 	w.meet(t)
 	w.copyReady(t, copied)
@@ -54,8 +54,7 @@ func TestPlacementFails(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// copyReady waits until the node that has the container tells that its copy elsewhere is whole,
-// and is not the one before.
+// copyReady waits until the container's node reports a complete copy elsewhere that differs from before.
 func (w *world) copyReady(t *testing.T, before string) (id string) {
 	t.Helper()
 	eventually(t, "a copy at the neighbour", func() error {
@@ -70,7 +69,7 @@ func (w *world) copyReady(t *testing.T, before string) (id string) {
 	return id
 }
 
-// placementOf is what a node tells of the placed copy; nothing if there is none.
+// placementOf returns a node's report of the placed copy; empty if there is none.
 func (w *world) placementOf(t *testing.T, node string) (migration.Stage, error) {
 	t.Helper()
 	reply, err := w.agents[node].Stages(t.Context(), &api.StagesRequest{})

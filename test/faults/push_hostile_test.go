@@ -10,9 +10,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// TestPushHostile opens connections for pages that follow at a node that waits for some: as a node
-// that has nothing to do with the migration, and as its source, but one at a time, twice, and the
-// wrong way round. No page may be wrong by that, and all must come in the end.
+// TestPushHostile opens connections for remote pages at a node that waits for some: as an unrelated node,
+// and as the source, but a single connection, two at once, and in the wrong direction. No page may become
+// wrong, and all must come in the end.
 func TestPushHostile(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{Nodes: len(nodes) + 1}, patient)
@@ -42,7 +42,7 @@ func TestPushHostile(t *testing.T) {
 		for _, hello := range order {
 			session, err := stream.Open(t.Context(), w.secured(t, source, "godwit-data/1"), hello,
 				stream.Options{})
-			if err != nil { // all may have come
+			if err != nil { // everything may have come
 				t.Log(err)
 				continue
 			}

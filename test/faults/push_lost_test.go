@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestPushLost loses what a post-copy push needs for good. Nobody but an operator may decide what becomes
-// of the container then.
+// TestPushLost permanently loses something that a post-copy push needs. Only an operator may then decide
+// about the container.
 func TestPushLost(t *testing.T) {
 	t.Parallel()
 	t.Run("the pager", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).pagerLost(t) })
@@ -30,11 +30,11 @@ func TestPushLost(t *testing.T) {
 	t.Run("the target", func(t *testing.T) { newWorldOf(t, migration.PostCopy, soon).targetLostPushing(t) })
 }
 
-// standstill brings a migration from a to b to where pages are missing and none come, because the
+// standstill brings a migration from a to b to a point where pages are missing and none come, because the
 // link is down.
 func (w *world) standstill(t *testing.T) (id string) {
 	t.Helper()
-	for range nodes { // there and back: what nodes make once, and keep, is there then
+	for range nodes { // there and back: lasting objects of the nodes exist then
 		w.meet(t)
 		w.settle(t, w.begin(t, w.at, other(w.at)))
 	}
@@ -49,7 +49,7 @@ func (w *world) standstill(t *testing.T) (id string) {
 	return id
 }
 
-// processesOf finds processes of a node by what is in their arguments, as they are seen from here.
+// processesOf finds processes of a node by their arguments, with PIDs for this process.
 func (w *world) processesOf(t *testing.T, node, words string) (pids []int) {
 	t.Helper()
 	init, err := w.lab.PID(node)
@@ -77,8 +77,8 @@ func (w *world) processesOf(t *testing.T, node, words string) (pids []int) {
 	return pids
 }
 
-// pagerLost kills what fills the container's memory. The container ends, because its memory would
-// be wrong. The source has all of it as it was, and keeps it until an operator decides.
+// pagerLost kills the container's pager. The container ends, because its memory would be wrong. The source
+// has its complete memory, and keeps it until an operator decides.
 func (w *world) pagerLost(t *testing.T) {
 	id := w.standstill(t)
 	pagers := w.processesOf(t, "b", "memory-pager")
@@ -104,9 +104,8 @@ func (w *world) pagerLost(t *testing.T) {
 	w.runsAgain(t, id)
 }
 
-// pushJournalLost has the source's agent lose its journal while its copy alone has the pages that are
-// missing. The target says at once that the container runs, and is not to hear that all has come to its
-// end.
+// pushJournalLost: the source's agent loses its journal while its copy alone has the missing pages. The
+// target reports at once that the container runs, and must not hear that the push is complete.
 func (w *world) pushJournalLost(t *testing.T) {
 	id := w.standstill(t)
 	w.killAgent(t, "a")
@@ -122,8 +121,8 @@ func (w *world) pushJournalLost(t *testing.T) {
 	w.memoryIsRight(t)
 }
 
-// runsAgain wants the container to run at a, as it was when it was frozen. Its client's connection
-// is of a later time.
+// runsAgain checks that the container runs at a, in its state from the freeze. Its client's connection is
+// newer.
 func (w *world) runsAgain(t *testing.T, id string) {
 	t.Helper()
 	w.stop()
@@ -140,12 +139,12 @@ func (w *world) runsAgain(t *testing.T, id string) {
 	eventually(t, "a to be in order", func() error { return w.order["aa"].compare(w.look(t, "a")) })
 }
 
-// sourceLost loses the source while pages are there. The container goes on as far as its pages
-// allow, until an operator says what becomes of it.
+// sourceLost loses the source while it has pages. The container continues as far as its pages allow, until
+// an operator decides.
 func (w *world) sourceLost(t *testing.T, missing string) {
 	id := w.standstill(t)
 	lose := w.lab.Kill
-	if missing == "kill" { // it is not lost for good, although everybody thinks so
+	if missing == "kill" { // not really lost for good, although everybody thinks so
 		lose = func(node string) error { return w.lab.KillAgent(t.Context(), node) }
 	}
 	if err := lose("a"); err != nil {
@@ -182,19 +181,19 @@ func (w *world) sourceLost(t *testing.T, missing string) {
 	}
 }
 
-// toldBySignal is what Redis reports when it has been told by SIGBUS.
+// toldBySignal is Redis's report of a SIGBUS.
 const toldBySignal = "crashed by signal: 7"
 
-// readsMissing reads all of the container's memory, and so some of what is missing, and ends the container if
-// it does not end by itself: Redis allocates memory for its report of the signal, and waits for ever if the
-// signal came while the same thread had the allocator's lock.
+// readsMissing reads all of the container's memory, and so some missing pages, and ends the container if it
+// does not end by itself: Redis allocates memory for its report of the signal, and waits for ever if the
+// same thread held the allocator's lock when the signal came.
 func (w *world) readsMissing(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	read := make(chan string, 1)
 	go func() {
-		out, _ := w.lab.Exec(ctx, "b", w.via.exec(hashing()...)...) // which ends with the container
+		out, _ := w.lab.Exec(ctx, "b", w.via.exec(hashing()...)...) // ends with the container
 		read <- strings.TrimSpace(out)
 	}()
 	eventually(t, "the container to read what is missing", func() error {
@@ -213,13 +212,13 @@ func (w *world) readsMissing(t *testing.T) {
 	}
 }
 
-// failedByLoss wants that the container has ended because it touched what is missing, and not
-// because it read something wrong.
+// failedByLoss checks that the container has ended because it touched missing pages, and not because it
+// read something wrong.
 //
-// It is told of that by SIGBUS. If the part of its stack is missing on which the kernel would put
-// that signal, or what rseq(2) writes to on the way to the handler, the kernel ends it by SIGSEGV
-// at once, whatever handlers it has (signal_setup_done in kernel/signal.c). A SIGSEGV of another
-// cause, such as a pointer that is wrong, Redis would report.
+// A SIGBUS signals such a touch. If the part of the stack for that signal is missing, or the memory to
+// which rseq(2) writes on the way to the handler, the kernel ends the process by SIGSEGV at once, whatever
+// handlers it has (signal_setup_done in kernel/signal.c). Redis would report a SIGSEGV with another cause,
+// such as a wrong pointer.
 func (w *world) failedByLoss(t *testing.T) {
 	t.Helper()
 	log := w.must(t, "b", "logs", container)
@@ -234,7 +233,8 @@ func (w *world) failedByLoss(t *testing.T) {
 	}
 }
 
-// comesBack brings a source back whose migration an operator has ended at the target: it ends there, too.
+// comesBack brings a source back after an operator has ended its migration at the target: it ends there,
+// too.
 func (w *world) comesBack(t *testing.T, id string) {
 	t.Helper()
 	w.linkUp(t)
@@ -248,7 +248,7 @@ func (w *world) comesBack(t *testing.T, id string) {
 	w.nothingOf(t, "a")
 }
 
-// targetLostPushing loses the target. The source can go on from what it has, if an operator says so.
+// targetLostPushing loses the target. The source can continue from its own copy, if an operator says so.
 func (w *world) targetLostPushing(t *testing.T) {
 	id := w.standstill(t)
 	if err := w.lab.Kill("b"); err != nil {

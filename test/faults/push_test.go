@@ -13,11 +13,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// pushLink is one over which the pages that stayed at the source take long enough for something to
-// go wrong meanwhile.
+// pushLink is a link on which the remote pages take long enough for faults meanwhile.
 var pushLink = lab.Link{BandwidthBitsPerSecond: 50_000_000, RTT: 2 * time.Millisecond}
 
-// slowDown makes the link slow in worlds in which memory follows.
+// slowDown makes the link slow in worlds with post-copy.
 func (w *world) slowDown(t *testing.T) {
 	t.Helper()
 	if w.mode != migration.PostCopy && w.mode != migration.Hybrid {
@@ -28,8 +27,8 @@ func (w *world) slowDown(t *testing.T) {
 	}
 }
 
-// postCopyFaults lists what can go wrong where a post-copy differs from a pre-copy. Pages leave
-// between the end of send and the end of the push (step "drain").
+// postCopyFaults lists the faults where a post-copy differs from a pre-copy. Pages are sent between the end
+// of send and the end of the push (step "drain").
 func postCopyFaults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {
@@ -61,7 +60,7 @@ func postCopyFaults() []fault {
 	return all
 }
 
-// hybridFaults lists what can go wrong where a hybrid differs from both.
+// hybridFaults lists the faults where a hybrid differs from both.
 func hybridFaults() []fault {
 	var all []fault
 	for _, step := range []string{"page", "last-page", "drain", "destroy"} {
@@ -72,18 +71,17 @@ func hybridFaults() []fault {
 	return all
 }
 
-// TestPostCopyFaults runs them.
+// TestPostCopyFaults runs the faults of a post-copy.
 func TestPostCopyFaults(t *testing.T) { runFaults(t, migration.PostCopy, postCopyFaults(), 52) }
 
-// TestHybridFaults runs them.
+// TestHybridFaults runs the faults of a hybrid.
 func TestHybridFaults(t *testing.T) { runFaults(t, migration.Hybrid, hybridFaults(), 12) }
 
-// pushesVariable says how often TestPushBreaks breaks a post-copy push in each way; make soak-drain sets it.
+// pushesVariable is how often TestPushBreaks breaks a post-copy push in each way; make soak-drain sets it.
 const pushesVariable = "GODWIT_FAULTS_DRAINS"
 
-// TestPushBreaks cuts the link for some seconds, and kills both agents, at any moment of the time
-// in which pages follow. Nobody is to lose anything by that, and what had arrived is not to be sent
-// again.
+// TestPushBreaks cuts the link for some seconds, and kills both agents, at any moment of the push. No data
+// may be lost, and pages that had arrived must not be sent again.
 func TestPushBreaks(t *testing.T) {
 	t.Parallel()
 	each := 1
@@ -103,8 +101,8 @@ func TestPushBreaks(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// inFlight is how many pages may have left and not arrived when a connection breaks: what is in its
-// buffers and on the link.
+// inFlight is the maximum number of pages under way when a connection breaks: in its buffers and on the
+// link.
 const inFlight = 1024
 
 // breakOne breaks a post-copy push, and another one if all pages had come before that.
@@ -117,8 +115,8 @@ func (w *world) breakOne(t *testing.T, breaks func(*testing.T)) {
 	t.Log("each time all pages had come before something broke")
 }
 
-// pushBreaks migrates, has something break when some share of the pages has come, and checks what
-// must hold then. It returns how many pages were missing.
+// pushBreaks migrates, calls breaks when some share of the pages has come, and checks what must hold then.
+// It returns how many pages were missing.
 func (w *world) pushBreaks(t *testing.T, breaks func(*testing.T)) (left int64) {
 	w.meet(t)
 	from, to := w.at, other(w.at)
@@ -132,7 +130,8 @@ func (w *world) pushBreaks(t *testing.T, breaks func(*testing.T)) (left int64) {
 	}
 	d := r.Push
 	t.Logf("broke with %d pages left; then %+v", left, *d)
-	// An agent counts what it has sent itself: one that was started again sends what the target lacked then.
+	// An agent counts what it has sent itself: a restarted agent sends the pages that the target lacked
+	// then.
 	if sent := d.UrgentPages + d.PushedPages; d.LeftPages > 0 || d.LostPages > 0 ||
 		sent > d.RemotePages+inFlight {
 		t.Errorf("%d pages were sent, of %d; %+v", sent, d.RemotePages, *d)
@@ -142,9 +141,8 @@ func (w *world) pushBreaks(t *testing.T, breaks func(*testing.T)) (left int64) {
 	return left
 }
 
-// pushTo migrates and waits until no more than a share of the pages that follow is missing. It
-// returns how many then are. Agents that notice a broken link soon take a machine that is busy for
-// one, and roll back; then it tries again.
+// pushTo migrates and waits until at most a share of the remote pages is missing. It returns their number.
+// Impatient agents take a busy machine for a broken link, and roll back; then pushTo tries again.
 func (w *world) pushTo(t *testing.T, from, to string, share float64) (id string, left int64) {
 	t.Helper()
 	id = w.begin(t, from, to)
@@ -171,7 +169,7 @@ func (w *world) pushTo(t *testing.T, from, to string, share float64) (id string,
 func (w *world) cutLink(t *testing.T) {
 	t.Helper()
 	w.linkDown(t)
-	// shorter and longer than agents bear
+	// shorter and longer than the agents' timeout
 	time.Sleep(time.Second + time.Duration(rand.Int64N(int64(5*time.Second))))
 	w.linkUp(t)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestReboot lets a node lose its power in the middle of a migration: all its processes, and all
-// that is not on its disk. The container must never run twice; where the node went down with it, it
-// has ended, as with any reboot.
+// TestReboot simulates a power failure of a node in the middle of a migration: all its processes, and all
+// data that is not on its disk, are lost. The container must never run twice; if the node went down with
+// it, it has ended, as with any reboot.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})
@@ -36,8 +36,9 @@ func TestReboot(t *testing.T) {
 	})
 }
 
-// TestRestartReboot does so in mode restart. What was stopped for it is started again, also after
-// that; what ran, and was not to be stopped, has ended as with any reboot.
+// TestRestartReboot does the same in mode restart. A container that was stopped for the migration is
+// started again, even after a reboot; one that ran, and was not to be stopped, has ended as with any
+// reboot.
 func TestRestartReboot(t *testing.T) {
 	t.Parallel()
 	w := newNodes(t, lab.Config{})
@@ -59,8 +60,8 @@ func TestRestartReboot(t *testing.T) {
 // rebooted is a node that goes down at a point of a migration.
 type rebooted struct {
 	point  agent.Fault
-	node   string // which goes down: source or target
-	at     string // who has the container then
+	node   string // that goes down: source or target
+	at     string // node of the container then
 	state  engine.State
 	result migration.Result
 }
@@ -98,8 +99,8 @@ func (w *world) rebootAt(t *testing.T, c rebooted) {
 	w.nothingOf(t, side[c.at])
 }
 
-// ended waits until a migration has ended on both nodes, and checks what they say. The target may
-// know nothing of it.
+// ended waits until a migration has ended on both nodes, and checks their reports. The target may not know
+// the migration.
 func (w *world) ended(t *testing.T, id string, want migration.Result) {
 	t.Helper()
 	eventually(t, "the migration to end as "+string(want), func() error {
@@ -112,7 +113,7 @@ func (w *world) ended(t *testing.T, id string, want migration.Result) {
 	})
 }
 
-// nothingOf checks that a node has nothing that names the container.
+// nothingOf checks that a node has nothing with the container's id.
 func (w *world) nothingOf(t *testing.T, node string) {
 	t.Helper()
 	eventually(t, "nothing of the container to be left on "+node, func() error {
@@ -127,7 +128,7 @@ func (w *world) nothingOf(t *testing.T, node string) {
 	})
 }
 
-// reboot lets the power of a node fail and come back.
+// reboot simulates a power failure of a node and its return.
 func (w *world) reboot(t *testing.T, node string) {
 	t.Helper()
 	if err := w.lab.Reboot(node); err != nil {

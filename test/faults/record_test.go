@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// TestRecordFails has the target fail when it has permission to run the container: it cannot record that
-// the container runs. No packet of a client may have reached a socket there: what is acknowledged is lost.
+// TestRecordFails makes the target fail when it has permission to run the container: it cannot record that
+// the container runs. No packet of a client may have reached a socket there, because acknowledged data
+// would be lost.
 func TestRecordFails(t *testing.T) {
 	w := newNodes(t, lab.Config{})
 	w.startRedis(t)

@@ -10,11 +10,11 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// afterRestore is where the container runs at the target, whose agent does not know it yet.
+// afterRestore is the point at which the container runs at the target, whose agent does not know it yet.
 var afterRestore = agent.Fault{Side: "target", Step: "restore", When: "after"}
 
-// TestResolve has an operator decide while the nodes reach each other: the other node is asked
-// first, and its word counts.
+// TestResolve: an operator decides while the nodes reach each other. The other node is asked first, and its
+// answer counts.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, migration.Cold, patient)
@@ -25,8 +25,8 @@ func TestResolve(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// doubtWithLink brings a migration into doubt whose target has stopped at a point: the source's
-// agent is another one then.
+// doubtWithLink brings a migration whose target has stopped at a point into doubt: the source's agent is a
+// new one then.
 func (w *world) doubtWithLink(t *testing.T, point agent.Fault) (from, to, id string) {
 	t.Helper()
 	w.meet(t)
@@ -49,8 +49,8 @@ func (w *world) takenBackInTime(t *testing.T) {
 	}
 }
 
-// takenBackTooLate decides while the container runs at the target already: the copy here must stay
-// frozen until that is known, and after it.
+// takenBackTooLate decides while the container already runs at the target: the copy here must stay frozen
+// until that is known, and after it.
 func (w *world) takenBackTooLate(t *testing.T) {
 	from, to, id := w.doubtWithLink(t, afterRestore)
 	type answer struct {

@@ -34,7 +34,7 @@ func TestRestartDoubt(t *testing.T) {
 		}
 		w.must(t, from, "migration", "resolve", id, "--runs-at", "source", "--force")
 		w.expectState(t, from, engine.Running)
-		w.linkUp(t) // the target hears of it while it waits
+		w.linkUp(t) // the target notices while it waits
 		r := w.end(t, from, id, false, "was silent")
 		if !strings.Contains(strings.Join(r.Notes, " "), "operator decided") ||
 			!strings.Contains(strings.Join(r.Decisions, " "), "started again at "+from) {

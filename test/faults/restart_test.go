@@ -15,8 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// restartFaults lists what can go wrong in mode restart. healthy is while the container runs on
-// probation at the target.
+// restartFaults lists the faults in mode restart. healthy is while the container runs on probation at the
+// target.
 func restartFaults() []fault {
 	var all []fault
 	add := func(side, when string, steps []string, kinds ...kind) {
@@ -50,13 +50,13 @@ func restartFaults() []fault {
 	return all
 }
 
-// TestRestartFaults runs them.
+// TestRestartFaults runs the faults of mode restart.
 func TestRestartFaults(t *testing.T) { runFaults(t, migration.Restart, restartFaults(), 32) }
 
 // sickness is a file in the container that ends it when it starts.
 const sickness = "sick"
 
-// startDurableRedis starts a Redis that has on disk what it answers, and clients that connect again.
+// startDurableRedis starts a Redis that answers after writing to disk, and clients that reconnect.
 func (w *world) startDurableRedis(t *testing.T) {
 	t.Helper()
 	w.id = strings.TrimSpace(w.must(t, "a", "run", "-d", "--name", container, "-v", "data:/data", "redis",
@@ -82,7 +82,7 @@ func (w *world) startDurableRedis(t *testing.T) {
 	w.again.Start(ctx)
 }
 
-// clientsGoOn is clientGoesOn for clients that connect again.
+// clientsGoOn is clientGoesOn for clients that reconnect.
 func (w *world) clientsGoOn(t *testing.T) {
 	t.Helper()
 	until := w.again.Seen().Answers + 10
@@ -102,7 +102,7 @@ func (w *world) lostNothing(t *testing.T, seen workload.CountedAgain) {
 	}
 }
 
-// infect makes what is about to be started at a node end at once.
+// infect makes the container that a node is about to start end at once.
 func (w *world) infect(t *testing.T, node string) {
 	t.Helper()
 	root, err := w.lab.Root(node)

@@ -15,8 +15,9 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// TestRollover replaces the key of the authority while a container moves, one node is off and agents restart.
-// Then the key counts as stolen: a node that does not come along in time is out until it joins again.
+// TestRollover replaces the key of the authority while a container moves, one node is off and agents
+// restart. Then the key counts as stolen: a node that does not renew in time loses its membership until it
+// joins again.
 func TestRollover(t *testing.T) {
 	w := newNodes(t, lab.Config{Nodes: len(nodes) + 1})
 	w.startRedis(t)
@@ -93,7 +94,7 @@ func (w *world) rollover(t *testing.T, node string) (*api.RolloverReply, error) 
 	return reply, json.Unmarshal([]byte(out), reply)
 }
 
-// membersOf says whether nodes know each other.
+// membersOf returns an error unless the nodes know each other.
 func (w *world) membersOf(t *testing.T, members ...string) error {
 	for _, node := range members {
 		if s, err := w.rollover(t, node); err != nil || len(s.Renewed) != len(members) {
@@ -103,7 +104,7 @@ func (w *world) membersOf(t *testing.T, members ...string) error {
 	return nil
 }
 
-// renewed says whether some nodes have renewed their certificates, as one of them sees it.
+// renewed returns an error unless these nodes have renewed their certificates, according to one of them.
 func (w *world) renewed(t *testing.T, at string, want ...string) error {
 	s, err := w.rollover(t, at)
 	if err != nil {
@@ -115,7 +116,7 @@ func (w *world) renewed(t *testing.T, at string, want ...string) error {
 	return nil
 }
 
-// areStrangers checks that the node at an address reaches no other, and that the others know it no more.
+// areStrangers checks that the node at an address reaches no other, and that the others no longer know it.
 func (w *world) areStrangers(t *testing.T, address string) {
 	t.Helper()
 	eventually(t, stranger+" to reach nobody", func() error {
@@ -131,7 +132,7 @@ func (w *world) areStrangers(t *testing.T, address string) {
 	}
 }
 
-// comesBackIn has the node that is out join again, with its old number.
+// comesBackIn lets the excluded node join again, with its old number.
 func (w *world) comesBackIn(t *testing.T, before *identity.Identity) {
 	t.Helper()
 	root, err := w.lab.Root(stranger)

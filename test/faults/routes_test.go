@@ -10,8 +10,8 @@ import (
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
 
-// TestRouteOfWhatHasGone: a node from which a container has moved on keeps no route to it when the
-// container is removed there before that node has told of it.
+// TestRouteOfWhatHasGone: a node that a container has left keeps no route to it if the container is removed
+// at its new node before that node has reported it.
 func TestRouteOfWhatHasGone(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{Nodes: 3}, "5s")

@@ -17,10 +17,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// spillLink is so slow that pages are written to the disk long before all have left.
+// spillLink is so slow that pages are on disk long before all have been sent.
 var spillLink = lab.Link{BandwidthBitsPerSecond: 10_000_000, RTT: 2 * time.Millisecond}
 
-// TestSpill loses the frozen processes in a post-copy push whose pages are on the source's disk, too.
+// TestSpill loses the frozen processes in a post-copy push whose pages are also on the source's disk.
 func TestSpill(t *testing.T) {
 	t.Parallel()
 	t.Run("the source reboots", func(t *testing.T) { newSpillWorld(t).sourceReboots(t) })
@@ -50,7 +50,7 @@ func newSpillWorld(t *testing.T) *world {
 	return w
 }
 
-// spillFile is where the source keeps pages.
+// spillFile returns the source's file of pages.
 func (w *world) spillFile(t *testing.T, id string) string {
 	t.Helper()
 	return filepath.Join(w.journal(t, "a", id), "spill")
@@ -67,7 +67,8 @@ func (w *world) spilled(t *testing.T) (id string) {
 	return id
 }
 
-// awaitSpill waits until both nodes say that a reboot of the source loses nothing, while pages are missing.
+// awaitSpill waits until both nodes report that a reboot of the source loses nothing, while pages are
+// missing.
 func (w *world) awaitSpill(t *testing.T, id string) {
 	t.Helper()
 	eventually(t, "the pages to be on the disk", func() error {
@@ -85,7 +86,8 @@ func (w *world) awaitSpill(t *testing.T, id string) {
 	}
 }
 
-// arrivesWhole waits for the end, and wants that the container has all that it had, and a nothing of it.
+// arrivesWhole waits for the end, and checks that the container has all its data, and that a has nothing of
+// it.
 func (w *world) arrivesWhole(t *testing.T, id string) {
 	t.Helper()
 	w.settle(t, id)
@@ -101,7 +103,7 @@ func (w *world) arrivesWhole(t *testing.T, id string) {
 	w.nothingOf(t, "a")
 }
 
-// sourceReboots loses all that ran at the source.
+// sourceReboots loses all processes at the source.
 func (w *world) sourceReboots(t *testing.T) {
 	id := w.spilled(t)
 	w.reboot(t, "a")
@@ -116,8 +118,8 @@ func (w *world) sourceReboots(t *testing.T) {
 	w.clientGoesOn(t)
 }
 
-// agentThenReboot kills the source's agent before it has written anything. The next one writes what is
-// missing then.
+// agentThenReboot kills the source's agent before it has written anything. The next agent writes the pages
+// that are then missing.
 func (w *world) agentThenReboot(t *testing.T) {
 	atPush := agent.Fault{Side: "source", Step: "drain", When: "before"}
 	w.set(t, "a", atPush, agent.FaultPause)
@@ -131,7 +133,7 @@ func (w *world) agentThenReboot(t *testing.T) {
 	w.arrivesWhole(t, id)
 }
 
-// agentThereThenReboot has the target forget the key. The source gives it again.
+// agentThereThenReboot makes the target forget the key. The source sends it again.
 func (w *world) agentThereThenReboot(t *testing.T) {
 	id := w.spilled(t)
 	w.killAgent(t, "b")
@@ -142,8 +144,8 @@ func (w *world) agentThereThenReboot(t *testing.T) {
 	w.arrivesWhole(t, id)
 }
 
-// spillKeyLost reboots the source while the target's agent is away, too: nobody has the key any more. It is
-// told, and an operator decides.
+// spillKeyLost reboots the source while the target's agent is away, too: the key is lost. This is reported,
+// and an operator decides.
 func (w *world) spillKeyLost(t *testing.T) {
 	id := w.spilled(t)
 	w.killAgent(t, "b")
@@ -172,7 +174,7 @@ func (w *world) spillKeyLost(t *testing.T) {
 	}
 }
 
-// frozenKilled kills the frozen processes, and the keeper that would hold them, while the agent goes on.
+// frozenKilled kills the frozen processes, and the keeper that would hold them, while the agent continues.
 func (w *world) frozenKilled(t *testing.T) {
 	id := w.spilled(t)
 	w.killKeepers(t)
@@ -180,8 +182,7 @@ func (w *world) frozenKilled(t *testing.T) {
 	w.arrivesFromDisk(t, id)
 }
 
-// frozenThawed thaws the frozen processes that nothing holds any more. Nobody takes their memory for what it
-// was.
+// frozenThawed thaws frozen processes that are no longer held. Their memory must no longer be used.
 func (w *world) frozenThawed(t *testing.T) {
 	id := w.spilled(t)
 	pid := strconv.Itoa(w.find(t, "a", container).PID)
@@ -208,7 +209,8 @@ func (w *world) killKeepers(t *testing.T) {
 	}
 }
 
-// arrivesFromDisk wants of a post-copy push that it had to take pages from the disk, and nothing is missing.
+// arrivesFromDisk checks that a post-copy push had to read pages from the disk, and that nothing is
+// missing.
 func (w *world) arrivesFromDisk(t *testing.T, id string) {
 	t.Helper()
 	w.arrivesWhole(t, id)
@@ -218,7 +220,7 @@ func (w *world) arrivesFromDisk(t *testing.T, id string) {
 	w.clientGoesOn(t)
 }
 
-// spillFaults lists what can go wrong where pages are written to the disk, too.
+// spillFaults lists the faults when pages are also written to disk.
 func spillFaults() []fault {
 	var all []fault
 	for _, k := range []kind{killSource, killBoth, killTarget, linkLoses, stepFails} {
@@ -231,7 +233,7 @@ func spillFaults() []fault {
 		fault{"target", "restore", "before", stepFails}, fault{"source", "send", "before", killSource})
 }
 
-// TestSpillFaults wants that the disk keeps nothing, whatever happens, and that nobody loses anything by it.
+// TestSpillFaults: the disk keeps nothing, whatever happens, and no data is lost.
 func TestSpillFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, migration.PostCopy, patient)

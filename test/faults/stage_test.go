@@ -13,9 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestStageFails lets agents and the link fail while a copy of a container is staged, and while a
-// migration takes it over. The container runs on, nothing of the copy stays at either node, and
-// then it can be staged and moved.
+// TestStageFails breaks agents and the link while a copy of a container is staged, and while a migration
+// takes it over. The container keeps running, no part of the copy stays at either node, and then it can be
+// staged and moved.
 func TestStageFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -61,7 +61,7 @@ func TestStageFails(t *testing.T) {
 	w.clientIsHappy(t)
 }
 
-// takeOverFails lets a migration fail that goes on from a copy.
+// takeOverFails makes a migration fail that starts from a copy.
 func (w *world) takeOverFails(t *testing.T, point agent.Fault, kind agent.FaultKind) {
 	w.meet(t)
 	from, node := w.at, w.at
@@ -86,8 +86,8 @@ func (w *world) takeOverFails(t *testing.T, point agent.Fault, kind agent.FaultK
 	if w.at != from {
 		t.Errorf("it moved to %s", w.at)
 	}
-	// The target arrives while the source stages: what fails there may come before the copy is
-	// taken over. Then it is whole, and stays.
+	// The target's arrival is prepared while the source stages: its failure may come before the copy is
+	// taken over. Then the copy is complete, and stays.
 	if n, err := w.copies(t, from); err != nil || n > 0 {
 		w.must(t, from, "stage", "rm", container, other(from))
 	}
@@ -105,7 +105,7 @@ func (w *world) precopy(t *testing.T) string {
 	return reply.Migration
 }
 
-// stage makes a copy of the container and waits until it is there.
+// stage makes a copy of the container and waits until it is complete.
 func (w *world) stage(t *testing.T, from, to string) {
 	t.Helper()
 	w.must(t, from, "stage", container, to, "--keep-fresh", "1h")
@@ -147,15 +147,16 @@ func (w *world) noCopies(t *testing.T) {
 	}
 }
 
-// nothingStaged wants the nodes as they were, and a container that is not tracked and serves its client.
+// nothingStaged checks that the nodes are as before, and that the container is not tracked and serves its
+// client.
 func (w *world) nothingStaged(t *testing.T) {
 	t.Helper()
 	w.noCopies(t)
 	w.inOrder(t)
 	pid := w.find(t, w.at, container).PID
 	eventually(t, "the tracking to end", func() error {
-		// The kernel marks mappings whose writes it notes (Linux,
-		// Documentation/filesystems/proc.rst, VmFlags).
+		// The kernel marks mappings whose writes it tracks (Linux, Documentation/filesystems/proc.rst,
+		// VmFlags).
 		smaps, err := w.lab.Exec(t.Context(), w.at, "cat", "/proc/"+strconv.Itoa(pid)+"/smaps")
 		for line := range strings.Lines(smaps) {
 			if flags, is := strings.CutPrefix(line, "VmFlags:"); is && strings.Contains(flags, " uw") {

@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// via is the engine of a world's container, by the name that references have.
+// via is the engine of a world's container, as the prefix in references.
 type via string
 
 const (
@@ -25,8 +25,8 @@ const (
 	lxc        via = "lxc"
 )
 
-// The image of Redis, as all engines name it that have images, and the network on which a container
-// of another engine is.
+// The image of Redis, by the name in all engines with images, and the network of a container of another
+// engine.
 const (
 	redisImage  = "localhost/redis:latest"
 	networkName = "birds"
@@ -43,7 +43,7 @@ func newWorldVia(t *testing.T, v via, mode migration.Mode, peerTimeout string) *
 	w.mode, w.via = mode, v
 	if v != embedded {
 		archive, err := labimage.Build(t.Context(), "redis", filepath.Join(lab.StateDirectory, "images"))
-		for _, node := range nodes { // of their own; the machine's are not for tests
+		for _, node := range nodes { // separate ones; the machine's are not for tests
 			if err == nil {
 				err = v.bringUp(t.Context(), w.lab, node, archive)
 			}
@@ -56,7 +56,7 @@ func newWorldVia(t *testing.T, v via, mode migration.Mode, peerTimeout string) *
 	return w
 }
 
-// bringUp makes the engine of a node ready, with the image and a network.
+// bringUp prepares the engine of a node, with the image and a network.
 func (v via) bringUp(ctx context.Context, up *lab.Lab, node, archive string) error {
 	network := string(v) + " network create --subnet 172.30.0.0/24 --gateway 172.30.0.1 " + networkName
 	load := string(v) + " load --input " + archive
@@ -85,7 +85,7 @@ func (v via) bringUp(ctx context.Context, up *lab.Lab, node, archive string) err
 	return nil
 }
 
-// run is the command that starts Redis.
+// run returns the command that starts Redis.
 func (v via) run() []string {
 	if v == containerd {
 		return []string{"ctr", "run", "--detach", "--null-io", "--cni", redisImage, container}
@@ -96,7 +96,7 @@ func (v via) run() []string {
 	}
 }
 
-// exec is the command that runs a program in the container.
+// exec returns the command that runs a program in the container.
 func (v via) exec(program ...string) []string {
 	args := []string{"godwit", "exec", container}
 	switch v {
@@ -109,8 +109,8 @@ func (v via) exec(program ...string) []string {
 	return append(args, program...)
 }
 
-// starts is a script by which people have the engine start the copy that it has; empty: it knows no
-// such thing.
+// starts returns a script with which people make the engine start its copy; empty: the engine has no such
+// command.
 func (v via) starts() string {
 	switch v {
 	case docker, podman:
@@ -124,7 +124,7 @@ func (v via) starts() string {
 	return ""
 }
 
-// removes is one by which they remove it.
+// removes returns a script with which they remove it.
 func (v via) removes() string {
 	switch v {
 	case docker:
@@ -140,7 +140,7 @@ func (v via) removes() string {
 	return "godwit rm --force " + container
 }
 
-// startByCommand starts Redis by the engine's own command line.
+// startByCommand starts Redis with the engine's own command line.
 func (w *world) startByCommand(t *testing.T) {
 	t.Helper()
 	w.inNode(t, "a", w.via.run()...)
@@ -148,7 +148,7 @@ func (w *world) startByCommand(t *testing.T) {
 	w.askRedis(t)
 }
 
-// awaitSeen waits until the agent of a sees the container, and notes what its id is.
+// awaitSeen waits until the agent of a sees the container, and notes its id.
 func (w *world) awaitSeen(t *testing.T) {
 	t.Helper()
 	eventually(t, "the agent to see the container", func() error {
@@ -163,7 +163,7 @@ func (w *world) awaitSeen(t *testing.T) {
 	})
 }
 
-// serves is the address at which Redis answers.
+// serves returns the address at which Redis answers.
 func (w *world) serves(t *testing.T) string {
 	t.Helper()
 	if w.via == docker || w.via == podman {
@@ -176,17 +176,17 @@ func (w *world) serves(t *testing.T) string {
 	return w.find(t, "a", container).Definition.Network.Address.String() + ":6379"
 }
 
-// random are names that an engine makes anew for each container.
+// random matches names that an engine generates for each container.
 var random = regexp.MustCompile(
 	`[0-9a-f]{12,}|overlay2?/(l/)?[0-9A-Za-z-]+|snapshots/[0-9]+|veth[0-9a-f]+|/proc/[0-9]+/`)
 
-// foreign are files that are not Godwit's: the lab has the engines' own there. A directory for records of a
-// container's move may stay when there are none in it any more. Podman leaves the network namespace of a
-// start that failed, and mounts its storage on itself only as long as that start or a container needs it.
+// foreign matches files that are not Godwit's: in the lab, the engines' own files are there. An empty
+// directory for records of a container's move may stay. Podman leaves the network namespace of a failed
+// start, and mounts its storage on itself only as long as that start or a container needs it.
 var foreign = regexp.MustCompile(`^file [-a-zA-Z]* var/lib/godwit/` +
 	`((dockerd|podman|containerd)(/|$)|engines/[a-z]+/[^/]+(/private)?$)|^mount (nsfs /run/netns/netns-|[^ ]+ /var/lib/containers/storage/overlay$)`)
 
-// alike makes lines of a snapshot equal that differ in such names only.
+// alike removes the differences in such names from the lines of a snapshot.
 func (w *world) alike(s snapshot) snapshot {
 	if w.via == embedded || w.via == lxc {
 		return s
@@ -201,9 +201,9 @@ func (w *world) alike(s snapshot) snapshot {
 	return all
 }
 
-// TestFaultsEngines runs combinations with a container of each engine that is none of Godwit's own.
-// With -short some of what others do is tried with Docker, and of what goes wrong with LXC: what
-// else differs is tried in test/engines.
+// TestFaultsEngines runs combinations with a container of each engine except Godwit's own. With -short it
+// runs some outside actions with Docker, and some faults with LXC: test/engines covers the other
+// differences.
 func TestFaultsEngines(t *testing.T) {
 	for _, v := range []via{docker, podman, containerd, lxc} {
 		all, oneOf := append(faults(), outside(v, migration.PreCopy)...), 48

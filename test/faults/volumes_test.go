@@ -12,15 +12,15 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestVolumesSurviveFaults kills agents and fails steps of migrations of a container with a volume
-// of each kind, one of them shared by both nodes. Whatever happens each volume has its content
-// where the container is, what moves is nowhere else, and what is shared is never removed.
+// TestVolumesSurviveFaults kills agents and fails steps of migrations of a container with a volume of each
+// kind, one of them shared by both nodes. In any case, each volume has its content at the container's node,
+// moved content is nowhere else, and shared content is never removed.
 func TestVolumesSurviveFaults(t *testing.T) {
 	t.Parallel()
 	w := newNodesOf(t, lab.Config{}, soon)
 	w.mode = migration.PreCopy
 	w.loadRedis(t, "a")
-	shared, err := os.MkdirTemp("/var/tmp", "godwit-faults-") // both nodes have it: they are on one machine
+	shared, err := os.MkdirTemp("/var/tmp", "godwit-faults-") // both nodes see it: they are on one machine
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,8 @@ func TestVolumesSurviveFaults(t *testing.T) {
 	w.must(t, w.at, "rm", "--force", container)
 }
 
-// replaceShared mounts something else at the place of a shared volume at the target, when it has
-// been proven that it is shared.
+// replaceShared mounts something else in place of a shared volume at the target, after the proof that it is
+// shared.
 func (w *world) replaceShared(t *testing.T, shared string) {
 	t.Helper()
 	for _, mode := range []migration.Mode{migration.PreCopy, migration.Restart} {
@@ -104,7 +104,7 @@ func (w *world) exec(t *testing.T, node string, args ...string) string {
 	return out
 }
 
-// volumesAreRight looks at all volumes, in the container and on both nodes.
+// volumesAreRight checks all volumes, in the container and on both nodes.
 func (w *world) volumesAreRight(t *testing.T, shared string) {
 	t.Helper()
 	const want = "moved\nown\nshared\nfast\nbefore\n"

@@ -29,20 +29,20 @@ type world struct {
 	agents  map[string]api.AgentClient
 	cleanup func(func()) // at the end of the world
 	id      string       // of the container
-	at      string       // the node on which it runs
+	at      string       // its node
 	counter *workload.RedisCounter
-	again   *workload.RedisAgain // in mode restart, in place of counter
+	again   *workload.RedisAgain // in mode restart, instead of counter
 	stop    context.CancelFunc
-	order   map[string]snapshot // of a node, while the container is at a node; see learnOrder
+	order   map[string]snapshot // of a node, for each node of the container; see learnOrder
 	lost    uint64              // packets on the link, so far
 	broken  bool
 
 	via         via // the container's engine
 	mode        migration.Mode
-	policy      string // by which containers that run anew are started again
-	spill       bool   // pages that follow go to the disk, too
+	policy      string // restart policy of containers that start anew
+	spill       bool   // remote pages go to disk, too
 	peerTimeout string // of the agents
-	content     string // of the container's memory, in short
+	content     string // hash of the container's memory
 }
 
 const container = "redis"
@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	return newWorldOf(t, migration.Cold, soon)
 }
 
-// newWorldOf makes a world with a container, in which migrations are of one mode.
+// newWorldOf makes a world with a container, whose migrations use one mode.
 func newWorldOf(t *testing.T, mode migration.Mode, peerTimeout string) *world {
 	t.Helper()
 	return newWorldVia(t, embedded, mode, peerTimeout)
@@ -103,7 +103,7 @@ func labName(t *testing.T) string {
 	return fmt.Sprintf("%.18s-%d", name, os.Getpid())
 }
 
-// dial makes a client of a node's agent that survives the agent's restarts.
+// dial returns a client of a node's agent that survives the agent's restarts.
 func (w *world) dial(t *testing.T, node string) api.AgentClient {
 	t.Helper()
 	quick := grpc.ConnectParams{
@@ -120,7 +120,7 @@ func (w *world) dial(t *testing.T, node string) api.AgentClient {
 	return api.NewAgentClient(conn)
 }
 
-// build makes the program that is tested, once.
+// build makes the tested program, once.
 func build(t *testing.T) string {
 	t.Helper()
 	program, err := buildOnce()
@@ -145,7 +145,7 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	return program, labtest.GoBuild(context.Background(), program, labtest.Program)
 })
 
-// showLogs shows what the agents have said last, and what they are doing: a migration may hang.
+// showLogs prints the agents' last output and current stacks: a migration may hang.
 func (w *world) showLogs(t *testing.T) {
 	for _, node := range nodes {
 		if err := w.lab.DumpAgent(context.Background(), node); err != nil {
@@ -193,7 +193,7 @@ func (w *world) startRedis(t *testing.T) {
 	w.askRedis(t)
 }
 
-// askRedis begins to ask the container on node a.
+// askRedis starts a client of the container on node a.
 func (w *world) askRedis(t *testing.T) {
 	t.Helper()
 	if err := w.lab.Client("client", "a", lab.Link{}); err != nil {
@@ -237,7 +237,7 @@ func (w *world) clientGoesOn(t *testing.T) {
 	}
 }
 
-// clientIsHappy checks, at the end, that the client lost nothing and stayed connected through all of it.
+// clientIsHappy checks, at the end, that the client lost nothing and stayed connected the whole time.
 func (w *world) clientIsHappy(t *testing.T) {
 	t.Helper()
 	w.stop()

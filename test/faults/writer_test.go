@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestOneWriter has somebody else write, or put away, what an agent relies on.
+// TestOneWriter: another process writes, or removes, files on which an agent relies.
 func TestOneWriter(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, migration.Cold, patient)
@@ -42,8 +42,8 @@ func (w *world) secondAgent(t *testing.T) {
 	w.end(t, from, id, true)
 }
 
-// losing brings a migration into doubt, has the target go on or not, and takes files of its state
-// away while its agent does not run.
+// losing brings a migration into doubt, lets the target continue or not, and removes files of its state
+// while its agent does not run.
 func (w *world) losing(t *testing.T, runs bool, files ...string) (from, to, id string) {
 	t.Helper()
 	point := beforeRestore
@@ -66,8 +66,8 @@ func (w *world) losing(t *testing.T, runs bool, files ...string) (from, to, id s
 	return from, to, id
 }
 
-// awaitAlarm waits until the source says that only an operator can tell, and checks that it keeps
-// its copy frozen meanwhile.
+// awaitAlarm waits until the source reports that only an operator can decide, and checks that it keeps its
+// copy frozen meanwhile.
 func (w *world) awaitAlarm(t *testing.T, from, id string, words ...string) {
 	t.Helper()
 	eventually(t, "the alarm", func() error {
@@ -108,7 +108,7 @@ func (w *world) lostJournal(t *testing.T) {
 	w.clientGoesOn(t)
 }
 
-// lostState is the last test: what had arrived at the target stays there without a journal.
+// lostState is the last test: received data stays at the target without a journal.
 func (w *world) lostState(t *testing.T) {
 	from, _, id := w.losing(t, false, "incarnation.json")
 	w.awaitAlarm(t, from, id, "lost, restored or copied")

@@ -17,16 +17,15 @@ import (
 	"github.com/godwit/godwit/internal/lab/hosts"
 )
 
-// client asks a web server on one connection, all the time.
+// client sends requests to a web server on one connection, all the time.
 type client struct {
 	end  context.CancelFunc
 	over chan struct{}
-	err  error         // then: why it could not go on
+	err  error         // then: why it could not continue
 	gap  time.Duration // then: the longest time between two answers
 }
 
-// patience is how long an answer may take. An emulated machine is slow, but a connection that is
-// lost stays so.
+// patience is how long an answer may take. An emulated machine is slow, but a lost connection stays lost.
 const patience = 5 * time.Minute
 
 // startClient returns when the first answer has come.
@@ -56,7 +55,7 @@ func (c *client) ask(ctx context.Context, address string, first chan<- error) er
 	err := func() error {
 		conn, err := hosts.Dial(ctx, "tcp4", address)
 		for began := time.Now(); errors.Is(err, unix.ECONNREFUSED) && time.Since(began) < patience; {
-			time.Sleep(100 * time.Millisecond) // the server has only been started
+			time.Sleep(100 * time.Millisecond) // the server may still be starting
 			conn, err = hosts.Dial(ctx, "tcp4", address)
 		}
 		if err != nil {

@@ -13,14 +13,14 @@ import (
 type guest struct {
 	engine string
 	ref    string // Godwit's name for the container
-	// setup prepares the engine of a node, start starts the container and remove removes it: scripts.
+	// setup prepares a node's engine, start starts the container and remove removes it: scripts.
 	setup, start, remove string
-	// published is the port of the node from which the container comes; 0: clients reach the
-	// container's own address.
+	// published is the port of the first node that leads to the container; 0: clients reach the container's
+	// own address.
 	published int
 }
 
-// image is what the payload has of NGINX, as the engines call it.
+// image is the engines' name for the payload's NGINX.
 const image = "localhost/nginx:latest"
 
 func guests() []guest {
@@ -63,8 +63,8 @@ func guests() []guest {
 		{
 			engine: "lxc", ref: "lxc:web",
 			setup: "true",
-			// LXC cannot give an address away that Godwit still routes to a container that has just
-			// been destroyed.
+			// LXC cannot assign an address that Godwit still routes to a container that has just been
+			// destroyed.
 			start: `timeout 60 sh -c 'while ip route show 10.57.1.200 | grep -q .; do sleep 0.2; done' && ` +
 				"mkdir -p /var/lib/lxc/web && cp -a /mnt/nginx /var/lib/lxc/web/rootfs && " +
 				"cp /mnt/lxc.conf /var/lib/lxc/web/config && rm -f /tmp/lxc.log && " +
@@ -75,7 +75,7 @@ func guests() []guest {
 	}
 }
 
-// lxcConfig is that of LXC's container, at an address of the first node.
+// lxcConfig is the configuration of LXC's container, with an address of the first node.
 const lxcConfig = `lxc.uts.name = web
 lxc.rootfs.path = dir:/var/lib/lxc/web/rootfs
 lxc.init.cmd = /usr/sbin/nginx -g 'daemon off;'
@@ -90,7 +90,7 @@ lxc.console.path = none
 lxc.tty.max = 0
 `
 
-// address is where clients reach the container, which has started on a node.
+// address returns where clients reach the container, which has started on a node.
 func (g guest) address(t *testing.T, node *machine) string {
 	t.Helper()
 	if g.published != 0 {
@@ -104,7 +104,7 @@ func (g guest) address(t *testing.T, node *machine) string {
 	return net.JoinHostPort(address, "80")
 }
 
-// users are those whom the container's processes run as, by a node's word.
+// users returns the users of the container's processes, as a node reports them.
 func (g guest) users(t *testing.T, node *machine) string {
 	t.Helper()
 	return strings.Join(strings.Fields(node.run(t, "ps -C nginx -o uid= | sort -u")), " ")

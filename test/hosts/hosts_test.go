@@ -19,7 +19,7 @@ import (
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
 
-// hostSeen is what a machine is.
+// hostSeen describes a machine.
 type hostSeen struct {
 	Name    string            `json:"name"`
 	Debian  string            `json:"debian"`
@@ -27,7 +27,7 @@ type hostSeen struct {
 	Engines map[string]string `json:"engines"` // their versions
 }
 
-// moveSeen is a migration.
+// moveSeen describes a migration.
 type moveSeen struct {
 	Engine         string  `json:"engine"`
 	Container      string  `json:"container"`
@@ -47,7 +47,7 @@ type results struct {
 
 const moved = "moved"
 
-// world is the two machines, and what was seen.
+// world is the two machines, and the results.
 type world struct {
 	a, b    *machine
 	modes   []string
@@ -70,7 +70,7 @@ func TestHosts(t *testing.T) {
 	w.write(t)
 }
 
-// chosen are the guests of the engines that are to be tried.
+// chosen returns the guests of the selected engines.
 func chosen() []guest {
 	only := strings.Fields(os.Getenv("HOSTS_ENGINES"))
 	unwanted := func(g guest) bool { return len(only) > 0 && !slices.Contains(only, g.engine) }
@@ -117,7 +117,8 @@ func up(t *testing.T) *world {
 
 func (w *world) machines() []*machine { return []*machine{w.a, w.b} }
 
-// fill adds the image, as an archive and as a file system, and LXC's configuration to what both machines have.
+// fill adds the image, as an archive and as a file system, and LXC's configuration to the files of both
+// machines.
 func fill(ctx context.Context, directory string) error {
 	user, err := os.UserCacheDir()
 	if err != nil {
@@ -144,7 +145,7 @@ func fill(ctx context.Context, directory string) error {
 // machine is a machine of the tests.
 type machine struct{ *hosts.Machine }
 
-// run runs a script on the machine that must not fail.
+// run runs a script on the machine that must succeed.
 func (m *machine) run(t *testing.T, script string) string {
 	t.Helper()
 	said, err := m.Run(t.Context(), script)
@@ -154,13 +155,13 @@ func (m *machine) run(t *testing.T, script string) string {
 	return said
 }
 
-// until waits until a command of the machine succeeds. It has no single quotes.
+// until waits until a command of the machine succeeds. The command has no single quotes.
 func (m *machine) until(t *testing.T, command string) {
 	t.Helper()
 	m.run(t, "timeout 300 sh -c 'until "+command+"; do sleep 0.2; done'")
 }
 
-// moves moves a container there and back in each mode, while a client asks it on one connection.
+// moves moves a container there and back in each mode, while a client sends requests on one connection.
 func (w *world) moves(t *testing.T, g guest) {
 	for _, m := range w.machines() {
 		m.run(t, g.setup)
@@ -208,7 +209,7 @@ func (w *world) move(t *testing.T, g guest, mode string, from, to *machine) bool
 	return seen.Result == moved
 }
 
-// units reloads systemd and restarts an agent to which containers have come: no process is left over, and a
+// units reloads systemd and restarts an agent that has received containers: no process is left over, and a
 // container keeps its limits.
 func (w *world) units(t *testing.T) {
 	for _, g := range chosen() {
@@ -243,7 +244,7 @@ func (w *world) units(t *testing.T) {
 	}
 }
 
-// agentRestarts restarts both agents under way: the migration ends, and the client loses nothing.
+// agentRestarts restarts both agents during a migration: the migration ends, and the client loses nothing.
 func (w *world) agentRestarts(t *testing.T, g guest) {
 	w.a.run(t, g.start)
 	t.Cleanup(func() { w.removed(g) })
@@ -271,8 +272,8 @@ func (w *world) agentRestarts(t *testing.T, g guest) {
 	}
 }
 
-// reboots moves a container away from a machine, which is switched off and on: the container runs
-// on, and comes back.
+// reboots moves a container away from a machine, which is switched off and on: the container keeps running,
+// and comes back.
 func (w *world) reboots(t *testing.T, g guest) {
 	w.a.run(t, g.start)
 	w.a.run(t, "godwit migrate "+g.ref+" b")

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// companion is a program of a service's image that uses the service all the time, in the clients' machine.
+// companion is a program in a service's image that uses the service all the time, on the clients' machine.
 type companion struct {
 	cmd   *exec.Cmd
 	said  bytes.Buffer
@@ -19,8 +19,8 @@ type companion struct {
 	told bool
 }
 
-// programOf makes a command of an image's program on the clients' machine, in the image's file system, which
-// only it sees mounted. It can write to /tmp alone.
+// programOf returns a command of an image's program on the clients' machine, in the image's file system,
+// which is mounted only for this command. The program can only write to /tmp.
 func programOf(ctx context.Context, i image, command ...string) (*exec.Cmd, error) {
 	lower := strings.TrimSuffix(i.layers[0], ".tar")
 	script := `mount -t overlay -o "ro,lowerdir=$1:$2" overlay /mnt
@@ -40,13 +40,13 @@ func startCompanion(ctx context.Context, i image, command []string) (*companion,
 		return nil, err
 	}
 	go func() {
-		_ = cmd.Wait() // that it ends, whatever its exit code, is what is not to be
+		_ = cmd.Wait() // any end is an error, whatever the exit code
 		close(c.ended)
 	}()
 	return c, nil
 }
 
-// err tells, once, that the program has ended, and what it said.
+// err returns, once, that the program has ended, with its output.
 func (c *companion) err() error {
 	if c == nil {
 		return nil

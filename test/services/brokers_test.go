@@ -13,7 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// rabbitMQ keeps messages that are never fetched, and brings others back.
+// rabbitMQ keeps messages that are never fetched, and delivers others.
 func rabbitMQ() service {
 	return service{
 		name: "rabbitmq", port: 5672, packages: []string{"rabbitmq-server"}, every: 50 * time.Millisecond,
@@ -32,7 +32,7 @@ func rabbitMQ() service {
 			defer s.Close()
 			queue, err := s.channel.QueueDeclarePassive(s.kept(), true, false, false, false, nil)
 			return max(0, asked-int64(queue.Messages)),
-				err // one that was sent, but not acknowledged, may be there
+				err // a message that was sent but not acknowledged may be there
 		},
 	}
 }
@@ -100,7 +100,7 @@ func (s rabbitSession) Ask(ctx context.Context, nth int64) error {
 
 func (s rabbitSession) Close() error { return s.conn.CloseDeadline(time.Now().Add(time.Second)) }
 
-// comesBack waits for a message, which is to be this one.
+// comesBack waits for a message, and checks that it is this one.
 func comesBack[Message any](ctx context.Context, back <-chan Message, text func(Message) string,
 	want string) error {
 	select {
@@ -135,7 +135,7 @@ func mosquitto() service {
 				1, func(_ mqtt.Client, m mqtt.Message) { kept <- m })); err != nil {
 				return 0, err
 			}
-			// What comes after all that is kept.
+			// The last message comes after all that are kept.
 			last := fmt.Sprintf("kept/%d/last", number)
 			if err := wait(ctx, s.client.Publish(last, 1, false, "")); err != nil {
 				return 0, err
@@ -198,7 +198,7 @@ func (s mqttSession) Close() error {
 	return nil
 }
 
-// wait waits for what a client of MQTT was asked to do.
+// wait waits for an operation of an MQTT client.
 func wait(ctx context.Context, token mqtt.Token) error {
 	select {
 	case <-token.Done():
@@ -208,7 +208,7 @@ func wait(ctx context.Context, token mqtt.Token) error {
 	}
 }
 
-// natsServer keeps a stream on its disk. It is built with this Go, so that it listens with MPTCP.
+// natsServer keeps a stream on its disk. It is built with this Go, so it listens with MPTCP.
 func natsServer() service {
 	return service{
 		name: "nats", port: 4222,
@@ -241,7 +241,7 @@ type natsSession struct {
 	number int
 }
 
-// Dial connects as the library wants it.
+// Dial has the signature that the library needs.
 func (a natsDialer) Dial(network, address string) (net.Conn, error) {
 	return a.to.dial(a.ctx, network, address)
 }

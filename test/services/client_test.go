@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// sessions is how many connections a client keeps.
+	// sessions is the number of connections that a client keeps.
 	sessions = 4
-	// askTimeout is after how long an answer that has not come is an error.
+	// askTimeout is how long an answer may take.
 	askTimeout = 2 * time.Minute
-	// newClients is how often a new client connects, asks and leaves.
+	// newClients is the interval at which a new client connects, asks and leaves.
 	newClients = 250 * time.Millisecond
-	// maxErrors ends a client: what is to be known of the service is known then.
+	// maxErrors ends a client: more errors would add nothing.
 	maxErrors = 20
 )
 
-// client uses a service all the time: some sessions keep their connections, and new clients connect again and
-// again. It keeps account of what the service has acknowledged.
+// client uses a service all the time: some sessions keep their connections, and new clients connect again
+// and again. It counts the service's acknowledgements.
 type client struct {
 	of    service
 	to    address
@@ -33,16 +33,16 @@ type client struct {
 	errors []error
 }
 
-// line is what one session has seen, however many connections that took.
+// line is the record of one session, over any number of connections.
 type line struct {
 	number  int
 	answers workload.Answers
 	mu      sync.Mutex
-	asked   int64 // that were acknowledged
-	lost    int64 // of which it is known
+	asked   int64 // acknowledged
+	lost    int64 // known to be lost
 }
 
-// start begins to use a service that answers.
+// start starts a client of a service that answers.
 func start(ctx context.Context, of service, to address) *client {
 	c := &client{of: of, to: to}
 	ctx, c.end = context.WithCancel(ctx)
@@ -64,7 +64,7 @@ func start(ctx context.Context, of service, to address) *client {
 	return c
 }
 
-// keep asks over one connection. After an error, which is counted, it makes another one.
+// keep asks over one connection. After an error, which it counts, it reconnects.
 func (c *client) keep(ctx context.Context, l *line) {
 	every := c.of.every
 	if every == 0 {
@@ -78,13 +78,13 @@ func (c *client) keep(ctx context.Context, l *line) {
 			}
 		}
 		if s != nil {
-			_ = s.Close() // what counts are the answers
+			_ = s.Close() // only the answers count
 		}
 		c.failed(ctx, l, err)
 	}
 }
 
-// visit connects anew each time.
+// visit reconnects each time.
 func (c *client) visit(ctx context.Context, l *line) {
 	for c.count() < maxErrors && pause(ctx, world.slowness()*newClients) {
 		s, err := c.connect(ctx, l)
@@ -143,7 +143,7 @@ func (c *client) count() int {
 	return len(c.errors)
 }
 
-// takeErrors returns the errors since it was called last.
+// takeErrors returns the errors since its last call.
 func (c *client) takeErrors() []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +152,8 @@ func (c *client) takeErrors() []error {
 	return taken
 }
 
-// gap is the longest that any session waited for an answer since then; new clients come seldom, so of them it
-// is what their answers took.
+// gap returns the longest time that any session waited for an answer since then; new clients are rare, so
+// only the time of their answers counts.
 func (c *client) gap(since time.Time) time.Duration {
 	longest := time.Duration(0)
 	for _, l := range c.lines {
@@ -190,7 +190,7 @@ func (c *client) answered(ctx context.Context) error {
 	return nil
 }
 
-// newlyLost counts what is lost of all that was acknowledged, and was not known to be.
+// newlyLost counts acknowledged data that is lost, and was not known to be lost.
 func (c *client) newlyLost(ctx context.Context) (newly int64, err error) {
 	if c.of.lost == nil {
 		return 0, nil
@@ -213,11 +213,11 @@ func (c *client) stop() {
 	c.work.Wait()
 }
 
-// limit is how long something may take that takes at most so long in a lab. Where all is slower, the most is not
-// as much slower as the usual.
+// limit returns the limit for an operation with this limit in a lab. On slower machines, the maximum grows
+// less than the usual time.
 func limit(inLab time.Duration) time.Duration { return inLab * min(world.slowness(), 4) }
 
-// pause waits, and tells whether the time was over before the context was.
+// pause waits, and reports whether the time was over before the context was.
 func pause(ctx context.Context, how time.Duration) bool {
 	timer := time.NewTimer(how)
 	defer timer.Stop()

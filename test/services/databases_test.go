@@ -13,18 +13,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// rowsOf is the table of what clients have inserted.
+// rowsOf is the table of the clients' rows.
 const rowsOf = "CREATE TABLE asked (number int, nth bigint, text varchar(100), PRIMARY KEY (number, nth))"
 
-// row is what a client inserts, and wants to read again.
+// row returns a row that a client inserts, and expects to read again.
 func row(number int, nth int64) string {
 	return fmt.Sprintf("session %d asks for the %dth time", number, nth)
 }
 
-// anyRow is a pattern for the rows of a session.
+// anyRow returns a pattern for the rows of a session.
 func anyRow(number int) string { return fmt.Sprintf("session %d asks for the [0-9]*th time", number) }
 
-// postgreSQL runs as its user, and pgbench uses it beside the clients.
+// postgreSQL runs as its own user, and pgbench uses it beside the clients.
 func postgreSQL() service {
 	return service{
 		name: "postgresql", port: 5432, user: "postgres",
@@ -107,7 +107,7 @@ func (s postgresSession) Close() error {
 	return s.conn.Close(ctx)
 }
 
-// is wants an answer to be right.
+// is checks an answer.
 func is(err error, got, want string) error {
 	if err == nil && got != want {
 		return fmt.Errorf("the answer is %.200q, not %.200q", got, want)
@@ -115,7 +115,7 @@ func is(err error, got, want string) error {
 	return err
 }
 
-// mariaDB runs as Debian ships it.
+// mariaDB runs with Debian's configuration.
 func mariaDB() service {
 	return service{
 		name: "mariadb", port: 3306, user: "mysql",
@@ -144,7 +144,7 @@ func mariaDB() service {
 	}
 }
 
-// connectMySQL opens one connection, which is never replaced by another one in silence.
+// connectMySQL opens one connection, which the library must not replace silently.
 func connectMySQL(ctx context.Context, to address) (*sql.DB, error) {
 	config := mysql.NewConfig()
 	config.User, config.Addr, config.DBName = "client", to.hostPort, "bench"
@@ -181,7 +181,7 @@ func (s mysqlSession) Ask(ctx context.Context, nth int64) error {
 
 func (s mysqlSession) Close() error { return s.db.Close() }
 
-// memcached keeps what is set in memory.
+// memcached keeps values in memory.
 func memcached() service {
 	return service{
 		name: "memcached", port: 11211, packages: []string{"memcached"},

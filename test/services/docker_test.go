@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// network is one of Docker's that Godwit routes, so that clients reach its containers wherever they are.
+// network is a network of Docker that Godwit routes, so that clients reach its containers on any node.
 const network = "services"
 
-// docker is a Docker of each node's own, which starts with the first image that a service needs.
+// docker is each node's own Docker, which starts with the first image that a service needs.
 type docker struct{ started sync.Map }
 
 func (*docker) name() string   { return "docker" }
 func (*docker) prefix() string { return "docker:" }
 
-// load also starts Docker. In a lab, the clients' node has one, too, which has no containers: only nodes on
-// which the network is set up route its addresses. A name of its own keeps the first image of a node, so that
-// the layer that all services share is loaded once.
+// load also starts Docker. In a lab, the clients' node has a Docker without containers, too: only nodes on
+// which the network is set up route its addresses. A separate name keeps the first image of a node, so that
+// the common layer of all services is loaded once.
 func (d *docker) load(ctx context.Context, node string, i image) error {
 	_, later := d.started.Load(node)
 	for _, each := range world.dockerNodes(node) {

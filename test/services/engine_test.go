@@ -15,22 +15,22 @@ import (
 // engine runs containers on nodes.
 type engine interface {
 	name() string
-	prefix() string // of its containers, for Godwit
+	prefix() string // of its containers, in Godwit's references
 	load(ctx context.Context, node string, i image) error
 	run(ctx context.Context, node string, s service, i image) error
 	address(ctx context.Context, node, container string) (string, error)
 	logs(ctx context.Context, node, container string) (string, error)
 	exec(ctx context.Context, node, container string, command ...string) (string, error)
-	// remove removes a container and its image from a node, if they are there.
+	// remove removes a container and its image from a node, if they exist.
 	remove(ctx context.Context, node, container string, i image) error
 }
 
-// engines are those that there are, by their names.
+// engines returns all engines, by name.
 func engines() map[string]engine {
 	return map[string]engine{"embedded": embedded{}, "docker": &docker{}}
 }
 
-// embedded is the engine that comes with Godwit.
+// embedded is Godwit's own engine.
 type embedded struct{}
 
 func (embedded) name() string   { return "embedded" }
@@ -98,7 +98,7 @@ func (embedded) remove(ctx context.Context, node, container string, i image) err
 	return nil
 }
 
-// loadInto gives an image to a command in a node.
+// loadInto pipes an image into a command in a node.
 func loadInto(ctx context.Context, node string, i image, command ...string) error {
 	cmd, err := world.Command(ctx, node, command...)
 	if err != nil {
@@ -115,18 +115,19 @@ func loadInto(ctx context.Context, node string, i image, command ...string) erro
 	}()
 	cmd.Stdin = reader
 	out, err := cmd.CombinedOutput()
-	_ = reader.Close() // so that the writer ends if not all was read
+	_ = reader.Close() // so that the writer ends if not everything was read
 	if err != nil {
 		return fmt.Errorf("load the image of %s on %s: %w: %s", i.name, node, err, lastOf(string(out)))
 	}
 	return nil
 }
 
-// asUsers are flags by which a service's processes are of the users of which they ought to be. An agent
-// without CAP_SYS_RESOURCE, as on some virtual machines, may not move processes of other users than root:
-// there they are all root's, and a library tells them otherwise. What they hold, write and send is the same.
+// asUsers returns flags that make a service's processes appear to run as their proper users. An agent
+// without CAP_SYS_RESOURCE, as on some virtual machines, may not move processes of users other than root:
+// there all processes are root's, and a library tells them otherwise. The data that they hold, write and
+// send is the same.
 func asUsers(s service, i image) ([]string, error) {
-	if i.lab != "" { // all of it is root's
+	if i.lab != "" { // everything belongs to root
 		return nil, nil
 	}
 	may, err := world.movesUsers()
@@ -156,7 +157,7 @@ func asUsers(s service, i image) ([]string, error) {
 		"UID_WRAPPER_INITIAL_GROUPS_COUNT=1"), nil
 }
 
-// user finds a user's numbers in an image.
+// user finds a user's ids in an image.
 func (i image) user(name string) (uid, gid string, err error) {
 	users, err := os.ReadFile(filepath.Join(i.users, "etc/passwd"))
 	if err != nil {

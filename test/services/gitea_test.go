@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// gitea has repositories in files, which git changes, and all else in a MariaDB beside it.
+// gitea has repositories in files, which git changes, and all other data in a MariaDB beside it.
 func gitea() service {
 	const module = "code.gitea.io/gitea@v1.26.0"
 	return service{
@@ -65,7 +65,7 @@ func connectGitea(ctx context.Context, to address, number int) (s giteaSession, 
 	}
 	_, err = s.call(ctx, http.MethodPost, "/api/v1/user/repos",
 		map[string]any{"name": fmt.Sprintf("of-%d", number), "private": true})
-	if err != nil && strings.HasPrefix(err.Error(), "409") { // it was there
+	if err != nil && strings.HasPrefix(err.Error(), "409") { // it existed
 		err = nil
 	}
 	return s, err

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// sshd has a shell for each session, which repeats what it is told.
+// sshd has a shell for each session, which echoes its input.
 func sshd() service {
 	return service{
 		name: "sshd", port: 22, packages: []string{"openssh-server"},
@@ -24,7 +24,7 @@ func sshd() service {
 			}
 			config := &ssh.ClientConfig{
 				User: "root", Auth: []ssh.AuthMethod{ssh.Password("secret")}, Timeout: askTimeout,
-				HostKeyCallback: ssh.InsecureIgnoreHostKey(), // the image has just been made, with its key
+				HostKeyCallback: ssh.InsecureIgnoreHostKey(), // the image is new, with its key
 			}
 			over, channels, requests, err := ssh.NewClientConn(conn, to.hostPort, config)
 			if err != nil {
@@ -64,7 +64,7 @@ func (s *sshSession) open() error {
 	return shell.Start("exec bash --norc --noediting")
 }
 
-// Ask has the shell compute.
+// Ask makes the shell compute.
 func (s sshSession) Ask(ctx context.Context, nth int64) error {
 	defer context.AfterFunc(ctx, func() { _ = s.client.Close() })()
 	if _, err := fmt.Fprintf(s.in, "echo answer $((%d * 1000 + %d))\n", nth, s.number); err != nil {

@@ -26,11 +26,11 @@ import (
 // layerScript makes file systems of Debian packages.
 const layerScript = "../../scripts/debian-layer.sh"
 
-// wrapper is a library of Debian's that keeps account of users on behalf of processes that all are root's in
-// truth. Services need it where the agent may not move processes of other users (see asUsers).
+// wrapper is a library of Debian that simulates users for processes that really are all root's. Services
+// need it where the agent may not move processes of other users (see asUsers).
 const wrapper = "libuid-wrapper"
 
-// image is a service's: layers as archives in the cache, the lowest first.
+// image is a service's image: layers as archives in the cache, the lowest first.
 type image struct {
 	name   string
 	layers []string
@@ -38,7 +38,7 @@ type image struct {
 	users  string // the directory with etc/passwd
 }
 
-// reference is by what engines know it.
+// reference returns the engines' name for it.
 func (i image) reference() string {
 	if i.lab != "" {
 		return "localhost/" + i.name + ":latest"
@@ -82,7 +82,7 @@ func makeImage(ctx context.Context, s service) (image, error) {
 	return made, nil
 }
 
-// cacheDirectory is where layers and programs are kept.
+// cacheDirectory returns the directory of layers and programs.
 func cacheDirectory() (string, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {
@@ -92,7 +92,7 @@ func cacheDirectory() (string, error) {
 	return directory, os.MkdirAll(directory, 0o755)
 }
 
-// lock keeps other runs away from what this one makes.
+// lock excludes other runs from making the same file.
 func lock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -104,7 +104,7 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// makeLayer has the script make a directory, unless it is there, and packs it.
+// makeLayer makes a directory with the script, unless it exists, and packs it.
 func makeLayer(ctx context.Context, directory, setup string, args ...string) error {
 	name := directory[:strings.LastIndexByte(directory, '-')]
 	unlock, err := lock(name + ".lock")
@@ -116,7 +116,7 @@ func makeLayer(ctx context.Context, directory, setup string, args ...string) err
 		return nil
 	}
 	making := directory + ".making"
-	older, err := filepath.Glob(name + "-????????????*") // of the same name, from other recipes
+	older, err := filepath.Glob(name + "-????????????*") // of the same name, from older recipes
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func programsLayer(ctx context.Context, cache string, s service) (string, error)
 	return directory + ".tar", writeFile(directory+".tar", packed)
 }
 
-// writeFile writes a file so that it is there whole or not at all.
+// writeFile writes a file atomically.
 func writeFile(path string, content io.Reader) error {
 	file, err := os.Create(path + ".new")
 	if err != nil {
@@ -179,7 +179,7 @@ func writeFile(path string, content io.Reader) error {
 	return os.Rename(path+".new", path)
 }
 
-// save writes the image as docker save does.
+// save writes the image in docker save's format.
 func (i image) save(out io.Writer) error {
 	if i.lab != "" {
 		return copyFile(out, i.lab)
@@ -244,7 +244,7 @@ func addJSON(w *tar.Writer, name string, value any) error {
 	return err
 }
 
-// digestOf is the digest of a layer.
+// digestOf returns the digest of a layer.
 func digestOf(path string) (string, error) {
 	sum := sha256.New()
 	err := copyFile(sum, path)
@@ -256,7 +256,7 @@ func digest(texts ...string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// lastOf is the end of what a program said.
+// lastOf returns the end of a program's output.
 func lastOf(text string) string {
 	text = strings.TrimSpace(text)
 	return text[max(0, len(text)-2000):]

@@ -16,14 +16,14 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// clientMachine is where clients are. It is as near to either of the two nodes between which services move,
-// and takes nothing of the link between them.
+// clientMachine is the clients' machine. It is equally near to the two nodes between which services move,
+// and takes no bandwidth from the link between them.
 const clientMachine = "client"
 
 // clientNode is the node next to it.
 const clientNode = "c"
 
-// world is what the tests share.
+// world is shared by the tests.
 var world site
 
 // TestMain makes the world: a lab, or, if SERVICES_HOSTS names the suites of two Debian machines, these.
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 func build(ctx context.Context, directory string) error {
-	// In its own module, with the dependencies that it has there.
+	// In the main module, with its dependencies.
 	return run(ctx, "../..", []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w",
 		"-o", filepath.Join(directory, "godwit"), "./cmd/godwit")
@@ -75,7 +75,7 @@ func onHosts(m *testing.M, suites []string) (code int, err error) {
 	go func() {
 		select {
 		case <-over:
-		case <-ctx.Done(): // the tests know nothing of the signal
+		case <-ctx.Done(): // the tests do not know the signal
 			err := errors.Join(errors.New("told to end"), pair.Down(), os.RemoveAll(directory))
 			fmt.Fprintln(os.Stderr, "services:", err)
 			os.Exit(1)

@@ -19,11 +19,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// patience bounds whatever is waited for: services start slowly on a busy machine, and their memory follows
-// slowly.
+// patience bounds all waits: services start slowly on a busy machine, and their memory follows slowly.
 const patience = 5 * time.Minute
 
-// chosen is what the environment says of a list, or all of it.
+// chosen returns the environment's selection of a list, or all of it.
 func chosen(t *testing.T, variable string, all ...string) []string {
 	t.Helper()
 	wanted := strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ' ' || r == ',' })
@@ -94,7 +93,7 @@ type running struct {
 	beside  *companion
 }
 
-// load brings the image to the nodes, and starts the service.
+// load loads the image on the nodes, and starts the service.
 func (r *running) load(ctx context.Context) error {
 	var loading sync.WaitGroup
 	loaded := make([]error, len(between()))
@@ -108,7 +107,7 @@ func (r *running) load(ctx context.Context) error {
 	return r.start(ctx)
 }
 
-// failed is of a service that does not even begin.
+// failed is the result of a service that does not start.
 func failed(t *testing.T, s service, engine string, err error) result {
 	t.Helper()
 	row := result{Name: s.name, Engine: engine, Failed: 1}
@@ -116,7 +115,7 @@ func failed(t *testing.T, s service, engine string, err error) result {
 	return row
 }
 
-// between which nodes services move.
+// between returns the nodes between which services move.
 func between() []string { return []string{"a", "b"} }
 
 func other(node string) string {
@@ -126,7 +125,7 @@ func other(node string) string {
 	return "a"
 }
 
-// start starts the container at a, waits for it, and has a client use it.
+// start starts the container at a, waits for it, and starts a client.
 func (r *running) start(ctx context.Context) error {
 	r.at = "a"
 	if err := r.engine.run(ctx, r.at, r.service, r.image); err != nil {
@@ -152,7 +151,7 @@ func (r *running) start(ctx context.Context) error {
 	return r.client.answered(ctx)
 }
 
-// reached is how clients reach the service at a host.
+// reached returns the address at which clients reach the service on a host.
 func (r *running) reached(host string) address {
 	to := address{
 		network: "tcp", hostPort: fmt.Sprintf("%s:%d", host, r.service.port),
@@ -184,16 +183,16 @@ func (r *running) tried(ctx context.Context, to address) error {
 	return s.Ask(ctx, 1)
 }
 
-// probe is the number of a session that looks whether the service answers.
+// probe is the number of a session that checks whether the service answers.
 const probe = 0
 
-// thereAndBack moves the service to the other node and back in a mode, and tells what the client saw.
+// thereAndBack moves the service to the other node and back in a mode, and returns the client's results.
 func (r *running) thereAndBack(t *testing.T, link, mode string) (row result) {
 	row = result{Name: r.service.name, Engine: r.engine.name(), Mode: mode, Link: link}
 	if err := world.setLink(link); err != nil {
 		t.Fatal(err)
 	}
-	if r.client == nil { // the one before was lost
+	if r.client == nil { // the previous one was lost
 		if err := r.load(t.Context()); err != nil {
 			row.Failed++
 			row.note(t, "%v", err)
@@ -211,7 +210,7 @@ func (r *running) thereAndBack(t *testing.T, link, mode string) (row result) {
 		if err != nil {
 			row.Failed++
 			row.note(t, "move from %s: %v", r.at, err)
-			if r.client.answered(t.Context()) != nil { // it runs nowhere, and the next mode begins anew
+			if r.client.answered(t.Context()) != nil { // it runs nowhere, and the next mode starts a new one
 				r.account(t, &row)
 				r.remove(t)
 				return row
@@ -228,7 +227,7 @@ func (r *running) thereAndBack(t *testing.T, link, mode string) (row result) {
 	return row
 }
 
-// account adds what the client has seen, and what was promised to it.
+// account adds the client's errors, and lost acknowledgements.
 func (r *running) account(t *testing.T, row *result) {
 	t.Helper()
 	for _, err := range r.client.takeErrors() {
@@ -247,12 +246,12 @@ func (r *running) account(t *testing.T, row *result) {
 	if row.Lost = lost; lost > 0 {
 		row.note(t, "%d of what was acknowledged are lost", lost)
 	}
-	if row.Errors >= maxErrors { // the client has given up, and the next mode begins anew
+	if row.Errors >= maxErrors { // the client has given up, and the next mode starts a new one
 		r.remove(t)
 	}
 }
 
-// wantRefused checks that a service that may not move was refused by name, and goes on.
+// wantRefused checks that a service that may not move was refused with the right words, and continues.
 func (r *running) wantRefused(t *testing.T, row *result, report migration.Report, err error) {
 	t.Helper()
 	row.Refused++
@@ -265,14 +264,14 @@ func (r *running) wantRefused(t *testing.T, row *result, report migration.Report
 	}
 }
 
-// move moves the container to the other node, and waits until nothing of it is missing there.
+// move moves the container to the other node, and waits until everything is there.
 func (r *running) move(t *testing.T, mode string) (report migration.Report, err error) {
 	t.Helper()
 	if err := r.client.answered(t.Context()); err != nil {
 		return report, err
 	}
 	flags := append([]string{"--mode", mode, "--json", "--wait"}, r.service.migrate...)
-	if mode == string(migration.Hybrid) { // that nothing fits, so that something follows
+	if mode == string(migration.Hybrid) { // nothing fits, so memory follows
 		flags = append(flags, "--downtime-target", "1ms", "--max-rounds", "2")
 	}
 	to := other(r.at)
@@ -303,7 +302,7 @@ func (r *running) move(t *testing.T, mode string) (report migration.Report, err 
 	return report, err
 }
 
-// remove ends the client, and removes the container from wherever it is.
+// remove ends the client, and removes the container from any node.
 func (r *running) remove(t *testing.T) {
 	t.Helper()
 	if r.client != nil {

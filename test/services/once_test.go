@@ -8,11 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// errEnded says that a client's connection has ended, where its library would have made another one in
-// silence.
+// errEnded means that a client's connection has ended, where its library would have reconnected silently.
 var errEnded = errors.New("the connection has ended")
 
-// once gives a pool of database connections the one that it is to have, and no other.
+// once gives a pool of database connections a single one.
 type once struct {
 	driver.Connector
 	conn  driver.Conn
@@ -26,7 +25,7 @@ func (o *once) Connect(context.Context) (driver.Conn, error) {
 	return o.conn, nil
 }
 
-// onlyConn dials for a client's library: the connection that there is, and no other after it.
+// onlyConn returns a dial function for a client's library: the existing connection, and no other after it.
 func onlyConn(conn net.Conn) func(context.Context, string, string) (net.Conn, error) {
 	var given atomic.Bool
 	return func(context.Context, string, string) (net.Conn, error) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// postfix delivers to a mailbox. It clears its environment of all that it is not told to keep, so it is told
-// of what asUsers sets.
+// postfix delivers to a mailbox. It clears its environment except for configured variables, so it is told
+// to keep those that asUsers sets.
 func postfix() service {
 	return service{
 		name: "postfix", port: 25, packages: []string{"postfix"}, every: 200 * time.Millisecond,
@@ -27,9 +27,9 @@ func postfix() service {
 	}
 }
 
-// lostMail counts what was taken and is neither in the mailbox nor in a queue. What is in a queue is waited
-// for. A mail that goes from one queue to the next may escape a look, so the queues are empty when several
-// looks say so.
+// lostMail counts accepted mails that are neither in the mailbox nor in a queue. It waits for mails in a
+// queue. A mail that moves from one queue to the next may escape one look, so the queues count as empty
+// after several looks.
 func lostMail(ctx context.Context, to address, number int, asked int64) (int64, error) {
 	const looks = 3
 	script := fmt.Sprintf(`cd /var/spool/postfix
@@ -74,7 +74,7 @@ func connectSMTP(ctx context.Context, to address, number int) (smtpSession, erro
 	return smtpSession{client, number}, client.Hello("client")
 }
 
-// Ask sends a mail. Whether it is delivered, lostMail sees.
+// Ask sends a mail. lostMail checks the delivery.
 func (s smtpSession) Ask(ctx context.Context, nth int64) error {
 	defer context.AfterFunc(ctx, func() { _ = s.Client.Close() })()
 	if err := errors.Join(s.Mail("client@localhost"), s.Rcpt("user@localhost")); err != nil {

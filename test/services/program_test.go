@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// program is one that no package of Debian has.
+// program is a program that no package of Debian has.
 type program interface {
 	build(ctx context.Context, to string) error
 }
 
-// goSource is a program of this module, by the directory of its sources.
+// goSource is a program of this module, by its source directory.
 type goSource string
 
 func (source goSource) build(ctx context.Context, to string) error {
@@ -24,8 +24,8 @@ func (source goSource) build(ctx context.Context, to string) error {
 		"./"+string(source))
 }
 
-// goModule is a program of a module as it is published, PATH@VERSION, built in the module's own tree, so
-// that what the module replaces counts. It is built once.
+// goModule is a program of a published module, PATH@VERSION, built in the module's own tree, so that the
+// module's replacements apply. It is built once.
 type goModule struct{ module, directory string }
 
 func (m goModule) build(ctx context.Context, to string) error {
@@ -50,7 +50,7 @@ func (m goModule) build(ctx context.Context, to string) error {
 	return os.Link(built, to)
 }
 
-// tree copies the module out of the cache of modules, which is read-only.
+// tree copies the module out of the module cache, which is read-only.
 func (m goModule) tree(ctx context.Context) (string, error) {
 	source, err := m.download(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (m goModule) download(ctx context.Context) (directory string, err error) {
 	return downloaded.Dir, nil
 }
 
-// moduleFiles is a directory of a module as it is published.
+// moduleFiles is a directory of a published module.
 type moduleFiles struct{ module, directory string }
 
 func (m moduleFiles) build(ctx context.Context, to string) error {
@@ -96,8 +96,8 @@ func (name source) build(_ context.Context, to string) error {
 	return os.WriteFile(to, content, 0o644)
 }
 
-// crate is a program in Rust below sources, by its directory. It is linked statically: the machine's C
-// library may be newer than the image's.
+// crate is a Rust program below sources, by its directory. It is statically linked: the machine's C library
+// may be newer than the image's.
 type crate string
 
 func (name crate) build(ctx context.Context, to string) error {
@@ -123,7 +123,7 @@ func (name crate) build(ctx context.Context, to string) error {
 	return os.WriteFile(to, content, 0o755)
 }
 
-// run runs a program of this machine, in a directory.
+// run runs a program of this machine in a directory.
 func run(ctx context.Context, directory string, environment []string, command ...string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir, cmd.Env = directory, append(os.Environ(), environment...)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// prometheus watches itself.
+// prometheus monitors itself.
 func prometheus() service {
 	return service{
 		name: "prometheus", port: 9090, packages: []string{"prometheus"}, user: "prometheus",
@@ -26,7 +26,7 @@ func prometheus() service {
 	}
 }
 
-// metricsSession wants that there are ever more samples: none that was there is gone.
+// metricsSession checks that the number of samples only grows: none may disappear.
 type metricsSession struct {
 	oneConn
 	samples int64

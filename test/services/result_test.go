@@ -9,24 +9,24 @@ import (
 	"testing"
 )
 
-// result is what became of one service in one mode over one link.
+// result is the result of one service in one mode over one link.
 type result struct {
 	Name     string  `json:"name"`
 	Engine   string  `json:"engine"`
 	Mode     string  `json:"mode"`
 	Link     string  `json:"link"`
 	Moves    int     `json:"moves"`
-	Refused  int     `json:"refused"` // of a service that is to be refused
+	Refused  int     `json:"refused"` // of a service that must be refused
 	Failed   int     `json:"failed"`
-	Errors   int     `json:"errors"`           // that a client saw
-	Lost     int64   `json:"lost"`             // of what was acknowledged
-	Gap      float64 `json:"gap_seconds"`      // the longest that a client waited for an answer
+	Errors   int     `json:"errors"`           // seen by a client
+	Lost     int64   `json:"lost"`             // of acknowledged data
+	Gap      float64 `json:"gap_seconds"`      // longest time that a client waited for an answer
 	Downtime float64 `json:"downtime_seconds"` // the longest
-	// Notes are what went wrong.
+	// Notes describe failures.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// note keeps what went wrong, and fails the test.
+// note records a failure, and fails the test.
 func (r *result) note(t *testing.T, format string, args ...any) {
 	t.Helper()
 	text := fmt.Sprintf(format, args...)
@@ -34,11 +34,11 @@ func (r *result) note(t *testing.T, format string, args ...any) {
 	r.Notes = append(r.Notes, text)
 }
 
-// results are those of a run.
+// results are the results of a run.
 type results struct{ rows []result }
 
-// add keeps a result, and leaves what there is in the files that the environment names: a whole run takes
-// an hour and more.
+// add adds a result, and writes the results so far to the files that the environment names: a whole run
+// takes an hour and more.
 func (r *results) add(t *testing.T, row result) {
 	t.Helper()
 	r.rows = append(r.rows, row)
@@ -56,7 +56,7 @@ func (r *results) add(t *testing.T, row result) {
 	}
 }
 
-// table has a row for each service, engine and link, and in it a cell for each mode.
+// table returns a row for each service, engine and link, with a cell for each mode.
 func (r *results) table() string {
 	var modes, lines []string
 	cells := map[string]string{} // by line and mode
@@ -83,7 +83,7 @@ func (r *results) table() string {
 	return table.String()
 }
 
-// cell is the gap and the downtime, or what went wrong.
+// cell returns the gap and the downtime, or the failure.
 func (r *result) cell() string {
 	switch {
 	case len(r.Notes) > 0:

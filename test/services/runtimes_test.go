@@ -1,6 +1,6 @@
 package services
 
-// These services answer how often each path was asked for, in what their runtimes are used for.
+// These services count the requests for each path, with typical uses of their runtimes.
 
 func node() service {
 	return service{

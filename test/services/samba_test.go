@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// samba has files of a share. Its client is Samba's own.
+// samba serves the files of a share. Its client is Samba's own.
 func samba() service {
 	return service{
 		name: "samba", port: 445, packages: []string{"samba", "smbclient"}, every: 100 * time.Millisecond,
@@ -36,7 +36,7 @@ func samba() service {
 	}
 }
 
-// smbSession is a smbclient that is told what to do.
+// smbSession is an smbclient that reads commands.
 type smbSession struct {
 	program *exec.Cmd
 	in      io.WriteCloser
@@ -50,7 +50,7 @@ func connectSMB(ctx context.Context, to address, number int) (s smbSession, err 
 		return s, err
 	}
 	s.number = number
-	// It waits for the next line of a pipe without a look at its own buffer.
+	// smbclient waits for the next line of a pipe without a look at its own buffer.
 	s.program, err = to.program(context.WithoutCancel(ctx), "stdbuf", "-i0", "-oL", "smbclient",
 		"--user=root%secret", "//"+host+"/share")
 	if err != nil {
@@ -68,7 +68,7 @@ func connectSMB(ctx context.Context, to address, number int) (s smbSession, err 
 	return s, s.program.Start()
 }
 
-// Ask puts a file, gets it back, and compares.
+// Ask stores a file, reads it back, and compares.
 func (s smbSession) Ask(ctx context.Context, nth int64) error {
 	defer context.AfterFunc(ctx, func() { _ = s.program.Process.Kill() })()
 	name, text := key(s.number, nth), row(s.number, nth)

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// service is something that people run in a container, and how they use it.
+// service is a program that people run in a container, with its clients.
 type service struct {
 	name string
 
-	// The image: packages of Debian, programs by their paths, and a script that sets all up.
+	// The image: packages of Debian, programs by their paths, and a setup script.
 	packages []string
-	lab      string // instead of all this: an image of the lab
+	lab      string // instead of these: an image of the lab
 	programs map[string]program
 	setup    string
 
 	command []string
-	user    string   // of whom its first process is; empty: root
+	user    string   // user of its first process; empty: root
 	flags   []string // of `godwit run`, and of `docker run`
 	port    int
 	udp     bool
 
-	// connect opens a connection of a client, with a number of its own.
+	// connect opens a connection of a client, with a unique number.
 	connect func(ctx context.Context, to address, number int) (session, error)
-	// lost counts what was acknowledged to a client's session, the first so many times that it asked, and is
-	// not there. nil: there is nothing that lasts.
+	// lost counts acknowledged data of a client's session, for its first asked requests, that is missing.
+	// nil: there is no lasting data.
 	lost func(ctx context.Context, to address, number int, asked int64) (int64, error)
-	// beside is a program of the image that uses the service, too, from the clients' machine. It may not end.
+	// beside is a program of the image that uses the service, too, from the clients' machine. It must not
+	// end.
 	beside func(host string) []string
-	// every is how often a session asks. 0: every 20 ms.
+	// every is the interval of a session's requests. 0: every 20 ms.
 	every time.Duration
-	// single says that there is one session, which is opened once: a client of a kind that keeps its
-	// connection.
+	// single means that there is one session, opened once: a client that keeps its connection.
 	single bool
 
 	// migrate are flags of `godwit migrate`.
@@ -44,19 +44,19 @@ type service struct {
 
 // session is one connection of a client to a service.
 type session interface {
-	// Ask asks for the nth time, counted from 1, and wants the right answer.
+	// Ask sends the nth request, counted from 1, and checks the answer.
 	Ask(ctx context.Context, nth int64) error
 	Close() error
 }
 
-// address is where a service is, from where its clients come, and what else they can do there.
+// address is where a service and its clients are, and what clients can run there.
 type address struct {
 	network, hostPort string
 
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// exec runs a program in the service's container.
 	exec func(ctx context.Context, command ...string) (string, error)
-	// program makes a command of the image's programs, beside the clients.
+	// program returns a command of the image's programs, beside the clients.
 	program func(ctx context.Context, command ...string) (*exec.Cmd, error)
 }
 
@@ -65,7 +65,7 @@ func (a address) Dial(ctx context.Context) (net.Conn, error) {
 	return a.dial(ctx, a.network, a.hostPort)
 }
 
-// services are all that there are.
+// services returns all services.
 func services() []service {
 	return []service{
 		postgreSQL(), mariaDB(), openLDAP(), etcd(), memcached(), rabbitMQ(), mosquitto(), natsServer(),

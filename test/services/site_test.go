@@ -17,21 +17,22 @@ import (
 	"github.com/godwit/godwit/internal/lab/hosts"
 )
 
-// site is where services move: between nodes a and b, while clients use them from a machine of their own.
+// site is the place where services move: between nodes a and b, while clients use them from a separate
+// machine.
 type site interface {
 	Command(ctx context.Context, machine string, args ...string) (*exec.Cmd, error)
 	Exec(ctx context.Context, machine string, args ...string) (string, error)
 	Dial(ctx context.Context, machine, network, address string) (net.Conn, error)
-	// links are the names of the links over which services can move, setLink has them move over one.
+	// links returns the names of the links over which services can move; setLink selects one.
 	links() []string
 	setLink(name string) error
 	// startDocker starts Docker on a node, with Godwit's routed network.
 	startDocker(ctx context.Context, node string) error
-	// dockerNodes are those whose Docker takes part when a node's does.
+	// dockerNodes returns the nodes whose Docker must run, too, when a node's does.
 	dockerNodes(node string) []string
-	// movesUsers tells whether agents may move processes of other users than root.
+	// movesUsers reports whether agents may move processes of users other than root.
 	movesUsers() (bool, error)
-	// slowness is by how much clients wait longer than in a lab, between two requests and for an answer.
+	// slowness is how much longer clients wait than in a lab, between two requests and for an answer.
 	slowness() time.Duration
 }
 
@@ -49,7 +50,7 @@ func (l labSite) setLink(name string) error   { return l.SetLink("a", "b", shape
 func (labSite) slowness() time.Duration       { return 1 }
 func (labSite) dockerNodes(n string) []string { return []string{n, clientNode} }
 
-// startDocker starts a Docker of the node's own. Its configuration is not the machine's; StartDocker has told
+// startDocker starts the node's own Docker. Its configuration is not the machine's; StartDocker has told
 // the daemon of the runtime.
 func (l labSite) startDocker(ctx context.Context, node string) error {
 	if err := l.StartDocker(ctx, node); err != nil {
@@ -60,7 +61,7 @@ func (l labSite) startDocker(ctx context.Context, node string) error {
 	return err
 }
 
-// movesUsers tells whether this process, as which agents run, has CAP_SYS_RESOURCE, number 24 in
+// movesUsers reports whether this process, with whose rights agents run, has CAP_SYS_RESOURCE, number 24 in
 // include/uapi/linux/capability.h.
 func (labSite) movesUsers() (bool, error) {
 	status, err := os.ReadFile("/proc/self/status")

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// refusedSQLite is a server whose threads have connections of their own to one database. After a move they
+// refusedSQLite is a server whose threads have separate connections to one database. After a move they
 // would not see each other's locks, so it has to be refused: see docs/compatibility.md.
 func refusedSQLite(name, journal string) service {
 	s := sqlite(name, journal, "each")
@@ -15,7 +15,7 @@ func refusedSQLite(name, journal string) service {
 	return s
 }
 
-// sharedSQLite has two processes, each with a single connection, and its user says that this is so.
+// sharedSQLite has two processes, each with a single connection, and its user declares that.
 func sharedSQLite() service {
 	s := sqlite("sqlite-processes", "WAL", "one")
 	s.migrate = []string{"--new-inodes"}
@@ -31,8 +31,8 @@ func sqlite(name, journal, connections string) service {
 	}
 }
 
-// lostRows counts the missing rows of a session as a process sees the database that opens it now, and wants
-// the database to be whole.
+// lostRows counts the missing rows of a session as seen by a process that opens the database now, and
+// checks the database.
 func lostRows(ctx context.Context, to address, number int, asked int64) (int64, error) {
 	const script = `import sqlite3, sys
 rows = sqlite3.connect("/srv/rows.db", timeout=60)

@@ -10,7 +10,7 @@ import (
 	"github.com/go-ldap/ldap/v3"
 )
 
-// etcd is used by its interface for JSON.
+// etcd is used through its JSON interface.
 func etcd() service {
 	return service{
 		name: "etcd", port: 2379, user: "etcd", packages: []string{"etcd-server"},
@@ -64,7 +64,7 @@ func (s etcdSession) Ask(ctx context.Context, nth int64) error {
 	return is(nil, string(kept[0].Value), row(s.number, nth))
 }
 
-// kept are the pairs with keys from one on to before another.
+// kept returns the pairs with keys from one key on to before another.
 func (s etcdSession) kept(ctx context.Context, from, before []byte) ([]etcdPair, error) {
 	content, err := json.Marshal(map[string][]byte{"key": from, "range_end": before})
 	if err != nil {
@@ -81,7 +81,7 @@ func (s etcdSession) kept(ctx context.Context, from, before []byte) ([]etcdPair,
 	return answer.Pairs, err
 }
 
-// openLDAP keeps entries in LMDB, a database that a process has mapped.
+// openLDAP keeps entries in LMDB, a memory-mapped database.
 func openLDAP() service {
 	return service{
 		name: "openldap", port: 389, packages: []string{"slapd"}, every: 50 * time.Millisecond,
@@ -101,7 +101,7 @@ func openLDAP() service {
 			END
 			printf 'dn: dc=bench\nobjectClass: organization\nobjectClass: dcObject\no: bench\ndc: bench\n' | slapadd -f /etc/ldap/bench.conf
 			chown -R openldap:openldap /var/lib/bench /etc/ldap/bench.conf`,
-		// slapd has a table of all descriptors that it may open, and Docker on Debian 13 allows it a billion.
+		// slapd has a table of all descriptors that it may open, and Docker on Debian 13 allows a billion.
 		command: []string{"sh", "-c", "ulimit -n 1024; exec slapd -d 0 -h ldap://0.0.0.0:389 " +
 			"-f /etc/ldap/bench.conf -u openldap -g openldap"},
 		connect: func(ctx context.Context, to address, number int) (session, error) {

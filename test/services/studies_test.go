@@ -9,7 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/face"
 )
 
-// The services of studies that are no others' here. `make test-studies` moves them in the studies' ways.
+// The services of the studies that are not among the others. `make test-studies` moves them in the studies'
+// ways.
 
 // openCV recognises faces.
 func openCV() service {
@@ -57,7 +58,7 @@ func californium() service {
 
 type coapSession struct{ *coap.Client }
 
-// Ask has some of the data changed, and now and then all of them looked at.
+// Ask changes some of the data, and sometimes checks all of it.
 func (s coapSession) Ask(ctx context.Context, nth int64) error {
 	if nth%50 == 0 {
 		return s.Check(ctx)

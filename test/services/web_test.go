@@ -12,7 +12,7 @@ import (
 	"net/http"
 )
 
-// oneConn is an HTTP client that has one connection, and makes no other.
+// oneConn is an HTTP client with one connection that never reconnects.
 type oneConn struct {
 	conn   net.Conn
 	url    string
@@ -20,8 +20,8 @@ type oneConn struct {
 	do     func(*http.Request) (*http.Response, error)
 }
 
-// connectHTTP speaks HTTP/1.1 by itself, because the library gives up connections of which it is not sure
-// soon enough that they can be used again; by TLS it is the library that speaks, HTTP/2 if the server can.
+// connectHTTP implements HTTP/1.1 itself, because the library drops connections whose reuse it cannot
+// decide soon enough; over TLS it uses the library, with HTTP/2 if the server can.
 func connectHTTP(ctx context.Context, to address, scheme string) (oneConn, error) {
 	conn, err := to.Dial(ctx)
 	if err != nil {
@@ -31,7 +31,7 @@ func connectHTTP(ctx context.Context, to address, scheme string) (oneConn, error
 	if scheme == "https" {
 		transport := &http.Transport{
 			DialContext: onlyConn(conn), MaxConnsPerHost: 1, ForceAttemptHTTP2: true,
-			// its certificate is its own, made at its start
+			// the server made its certificate at its start
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		}
 		c.do = transport.RoundTrip
@@ -73,7 +73,7 @@ func (c oneConn) request(ctx context.Context, method, path string, content []byt
 
 func (c oneConn) Close() error { return c.conn.Close() }
 
-// getting asks for the same path again and again.
+// getting requests the same path again and again.
 type getting struct {
 	oneConn
 	path  string
@@ -88,7 +88,7 @@ func (g getting) Ask(ctx context.Context, nth int64) error {
 	return g.right(nth, body)
 }
 
-// counted is for servers that keep account of how often each path was asked for, and answer that.
+// counted is for servers that count the requests for each path, and answer with the count.
 func counted(scheme string) func(context.Context, address, int) (session, error) {
 	return func(ctx context.Context, to address, number int) (session, error) {
 		conn, err := connectHTTP(ctx, to, scheme)
@@ -102,7 +102,7 @@ func counted(scheme string) func(context.Context, address, int) (session, error)
 	}
 }
 
-// goTLS is a server in Go, whose sessions are counted in its memory.
+// goTLS is a server in Go that counts its sessions in memory.
 func goTLS() service {
 	return service{
 		name: "go-tls", port: 443,

@@ -23,12 +23,12 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// callTimeout ends a question to an agent that does not answer.
+// callTimeout bounds a call to an agent that does not answer.
 const callTimeout = 30 * time.Second
 
 var clients sync.Map // of agents, by node
 
-// agentOf is a client of a node's agent that survives the agent's restarts.
+// agentOf returns a client of a node's agent that survives the agent's restarts.
 func agentOf(node string) (api.AgentClient, error) {
 	if known, is := clients.Load(node); is {
 		return known.(api.AgentClient), nil
@@ -51,13 +51,13 @@ func agentOf(node string) (api.AgentClient, error) {
 	return made.(api.AgentClient), nil
 }
 
-// runDir is the run directory of a node's agent, as it is seen from here.
+// runDir returns the run directory of a node's agent, as a path for this process.
 func runDir(node string) (string, error) {
 	root, err := world.lab.Root(node)
 	return filepath.Join(root, "run/godwit"), err
 }
 
-// containers lists what a node has.
+// containers lists a node's containers.
 func containers(ctx context.Context, node string) ([]engine.Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -78,7 +78,7 @@ func containers(ctx context.Context, node string) ([]engine.Container, error) {
 	return list, nil
 }
 
-// reports are those of a node's migrations, by their ids.
+// reports returns the reports of a node's migrations, by id.
 func reports(ctx context.Context, node string) (map[string]migration.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -128,10 +128,10 @@ func watch(ctx context.Context, node, id string) (r migration.Report, err error)
 	}
 }
 
-// stepOf is the step that a migration is at on a node; empty: it has ended.
+// stepOf returns a migration's current step on a node; empty: it has ended.
 func stepOf(ctx context.Context, node, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel() // of the stream, too
+	defer cancel() // also of the stream
 	of, err := agentOf(node)
 	if err != nil {
 		return "", err
@@ -149,26 +149,26 @@ func stepOf(ctx context.Context, node, id string) (string, error) {
 	return p.Phase, err
 }
 
-// open tells whether a migration has not come to its end on a node.
+// open reports whether a migration has not ended on a node.
 func open(r migration.Report) bool {
 	return r.Result == migration.ResultRuns || r.Result == migration.ResultDoubt
 }
 
-// nodeKeeper does what systemd does: it starts an agent again that has ended.
+// nodeKeeper acts like systemd: it restarts an agent that has ended.
 type nodeKeeper struct {
 	node  string
-	mu    sync.Mutex // held by whoever ends the agent, or starts one
+	mu    sync.Mutex // held while an agent is ended or started
 	delay func() time.Duration
 	err   error // of the last start
 
-	daemon sync.Mutex // held by whoever ends the node's containerd
+	daemon sync.Mutex // held while the node's containerd is ended
 }
 
-// keep starts the agent again whenever it has ended, until ctx ends.
+// keep restarts the agent whenever it has ended, until ctx ends.
 func (k *nodeKeeper) keep(ctx context.Context) {
 	pid := 0
 	for ctx.Err() == nil {
-		if pid == 0 || unix.Kill(pid, 0) != nil { // a look for an agent is a look at all processes
+		if pid == 0 || unix.Kill(pid, 0) != nil { // a search for an agent reads all processes
 			var err error
 			if pid, err = world.lab.AgentPID(k.node); err == nil && pid == 0 {
 				wait(ctx, k.delay())
@@ -188,7 +188,7 @@ func (k *nodeKeeper) revive(ctx context.Context) {
 	k.err = world.lab.StartAgent(ctx, k.node, append([]string{"--faults"}, agentArgs...)...)
 }
 
-// failure is that of the last start.
+// failure returns the error of the last start.
 func (k *nodeKeeper) failure() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,12 +206,12 @@ func (k *nodeKeeper) signal(ctx context.Context, do func(context.Context, string
 	}
 	err := do(ctx, k.node)
 	if pid, pidErr := world.lab.AgentPID(k.node); pidErr == nil && pid == 0 {
-		return nil // it may have been killed by a step just before
+		return nil // a step may have just killed it
 	}
 	return err
 }
 
-// wait waits, or until ctx ends.
+// wait waits for so long, or until ctx ends.
 func wait(ctx context.Context, long time.Duration) {
 	timer := time.NewTimer(long)
 	defer timer.Stop()
@@ -221,7 +221,7 @@ func wait(ctx context.Context, long time.Duration) {
 	}
 }
 
-// clearFaults takes back all faults of a node, and ends pauses.
+// clearFaults removes all faults of a node, and ends pauses.
 func clearFaults(node string) error {
 	directory, err := runDir(node)
 	if err != nil {
@@ -230,7 +230,7 @@ func clearFaults(node string) error {
 	return os.RemoveAll(filepath.Join(directory, "faults"))
 }
 
-// patience bounds whatever is waited for. The machine may be busy with other tests.
+// patience bounds all waits. The machine may be busy with other tests.
 const patience = 4 * time.Minute
 
 func eventually(t *testing.T, what string, condition func() error) {
@@ -240,7 +240,7 @@ func eventually(t *testing.T, what string, condition func() error) {
 	}
 }
 
-// within polls a condition, and returns what it says in the end.
+// within polls a condition, and returns its last error.
 func within(limit time.Duration, condition func() error) (err error) {
 	if labtest.Within(limit, func() bool { err = condition(); return err == nil }) {
 		return nil

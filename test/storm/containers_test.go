@@ -17,16 +17,16 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// client is a machine beside the nodes, with the clients of the containers that serve.
+// client is a machine beside the nodes, with the clients of the serving containers.
 const client = "client"
 
 // The modes that containers move in.
 var (
 	anyMode   = []migration.Mode{migration.Cold, migration.PreCopy, migration.PostCopy, migration.Hybrid}
-	startable = append(slices.Clone(anyMode), migration.Restart) // of what may be started anew
+	startable = append(slices.Clone(anyMode), migration.Restart) // for containers that may be started anew
 )
 
-// program is what a container of the storm runs.
+// program is the program of a container of the storm.
 type program string
 
 const (
@@ -35,7 +35,7 @@ const (
 	redis  program = "redis"
 )
 
-// Bytes that a Redis holds, and requests of its client in a second.
+// Bytes in a Redis, and its client's requests per second.
 const (
 	redisBytes = 4 << 20
 	redisRate  = 50
@@ -50,17 +50,17 @@ type subject struct {
 
 	fence    *fence // of programs that beat
 	counter  *workload.RedisCounter
-	answered int64 // at the last look
+	answered int64 // at the last check
 	hang     context.CancelFunc
 
-	at     int // the index of its node, when it was looked at last
+	at     int // index of its node at the last check
 	events []string
 }
 
 // reference is the container's name for godwit.
 func (s *subject) reference() string { return s.engine.reference(s.name) }
 
-// note remembers what happened to a container.
+// note records an event of a container.
 func (s *subject) note(format string, args ...any) {
 	s.events = append(s.events, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
@@ -90,13 +90,13 @@ func cast(long bool) []*subject {
 	return all
 }
 
-// variable has in the environment of a container's processes whose they are.
+// variable identifies the container in the environment of its processes.
 const variable = "GODWIT_STORM"
 
 // mark is its value.
 func (s *subject) mark() string { return filepath.Base(world.directory) + "/" + s.name }
 
-// beats is the directory in which its program says that it runs.
+// beats returns the directory in which its program reports that it runs.
 func (s *subject) beats() string { return filepath.Join(world.directory, "beats-"+s.name) }
 
 // start starts the container on the first node.
@@ -124,7 +124,7 @@ func (s *subject) start(t *testing.T) {
 	}
 }
 
-// connect has a client begin to count at a Redis.
+// connect starts a client that counts at a Redis.
 func (s *subject) connect(t *testing.T) {
 	t.Helper()
 	list, err := containers(t.Context(), world.nodes[0])
@@ -151,7 +151,8 @@ func (s *subject) connect(t *testing.T) {
 	s.counter.Start(ctx, redisRate)
 }
 
-// goesOn tells whether the program has done something since it was asked last, and whether it was right.
+// goesOn reports whether the program has made progress since the last call, and whether its results were
+// right.
 func (s *subject) goesOn() (bool, error) {
 	if s.program != redis {
 		return s.fence.read()
@@ -165,7 +166,7 @@ func (s *subject) goesOn() (bool, error) {
 	return more, nil
 }
 
-// finish looks at all that a program has kept, at the end.
+// finish checks all data of a program at the end.
 func (s *subject) finish() error {
 	if s.program != redis {
 		_, err := s.fence.read()
@@ -179,16 +180,16 @@ func (s *subject) finish() error {
 	return s.counter.Verify(redisBytes)
 }
 
-// remove removes the container from wherever it is.
+// remove removes the container from any node.
 func (s *subject) remove(ctx context.Context) error {
 	_, err := world.lab.Exec(ctx, world.nodes[s.at], "godwit", "rm", "--force", s.reference())
 	return errors.Join(err, os.RemoveAll(s.beats()))
 }
 
-// errTwice says that a program has run twice.
+// errTwice means that a program has run twice.
 var errTwice = errors.New("it ran twice")
 
-// describe is what there is to say about a container that something is wrong with.
+// describe returns the history of a container that has a problem.
 func (s *subject) describe() string {
 	last := s.events[max(0, len(s.events)-40):]
 	return s.name + ", before it:\n  " + strings.Join(last, "\n  ")

@@ -8,7 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// via is the engine of a container, as references to it name it.
+// via is the engine of a container, as the prefix in references.
 type via string
 
 const (
@@ -26,7 +26,7 @@ func engines(long bool) []via {
 	return []via{embedded, docker}
 }
 
-// bringUp makes the engine of a node ready, with the image.
+// bringUp prepares the engine of a node, with the image.
 func (v via) bringUp(ctx context.Context, up *lab.Lab, node, image string) error {
 	var err error
 	load := []string{string(v), "load", "--input", image}
@@ -54,7 +54,7 @@ func (v via) bringUp(ctx context.Context, up *lab.Lab, node, image string) error
 	return nil
 }
 
-// run is the command that starts a container that beats.
+// run returns the command that starts a container that beats.
 func (v via) run(name, mark, beats string, program ...string) []string {
 	environment := variable + "=" + mark
 	if v == containerd {
@@ -70,7 +70,7 @@ func (v via) run(name, mark, beats string, program ...string) []string {
 	return append(args, program...)
 }
 
-// interference is all that the engine can be told to do with a copy that has left.
+// interference returns all commands to the engine for a copy that has left.
 func (v via) interference(name string) [][]string {
 	switch v {
 	case embedded:
@@ -90,7 +90,7 @@ func (v via) interference(name string) [][]string {
 	}
 }
 
-// String is the name of the engine.
+// String returns the name of the engine.
 func (v via) String() string {
 	if v == embedded {
 		return "embedded"
@@ -98,7 +98,7 @@ func (v via) String() string {
 	return string(v)
 }
 
-// lists are the commands that list what the engine has.
+// lists returns the engine's commands for lists.
 func (v via) lists() [][]string {
 	switch v {
 	case embedded:
@@ -113,7 +113,7 @@ func (v via) lists() [][]string {
 	}
 }
 
-// reference is what Godwit calls a container of the engine.
+// reference returns Godwit's name for a container of the engine.
 func (v via) reference(name string) string {
 	if v == embedded {
 		return name

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// fence reads the lines of a program that beats: each has the name of a run of the program, a
-// number and a time. In a run each number comes once, one after the other, and a run that another
-// one has followed is over.
+// fence reads the lines of a program that beats: each has the name of a run of the program, a number and a
+// time. In a run each number comes once, one after the other, and a run that was followed by another one is
+// over.
 type fence struct {
 	path     string
 	restarts bool // the program may be started anew
 	offset   int64
-	rest     []byte // the begin of a line whose end was not there yet
+	rest     []byte // the beginning of an incomplete line
 	line     int
 	run      string
 	number   uint64
@@ -28,7 +28,7 @@ func newFence(path string, restarts bool) *fence {
 	return &fence{path: path, restarts: restarts, over: map[string]bool{}}
 }
 
-// read reads what is new, and tells whether there was anything.
+// read reads new lines, and reports whether there were any.
 func (f *fence) read() (more bool, err error) {
 	file, err := os.Open(f.path)
 	if os.IsNotExist(err) {
@@ -59,7 +59,7 @@ func (f *fence) read() (more bool, err error) {
 	}
 }
 
-// take judges a line.
+// take checks a line.
 func (f *fence) take(line string) error {
 	var run, said string
 	var number uint64
@@ -83,7 +83,7 @@ func (f *fence) take(line string) error {
 	return nil
 }
 
-// begin takes the first line of a run.
+// begin checks the first line of a run.
 func (f *fence) begin(run string, number uint64) error {
 	if f.run != "" && !f.restarts {
 		return fmt.Errorf("its state is lost: it was started anew after number %d of run %s", f.number, f.run)
@@ -98,7 +98,7 @@ func (f *fence) begin(run string, number uint64) error {
 	return nil
 }
 
-// TestFence has the fence find what it is there for.
+// TestFence: the fence finds every kind of error.
 func TestFence(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines    string

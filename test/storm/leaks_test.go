@@ -14,15 +14,15 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// volatile is what differs between two looks at a node at rest: numbers of processes and of interfaces,
-// and reports of migrations that were.
+// volatile matches differences between two views of an idle node: numbers of processes and of interfaces,
+// and reports of past migrations.
 var (
 	numbers  = regexp.MustCompile(`^(process \d+|ip \d+:) `)
 	volatile = regexp.MustCompile(`/var/lib/godwit/migrations/|/run/godwit/faults|network namespace`)
 )
 
-// rehearse moves containers of all kinds once around, removes them, and returns what is on each
-// node then: what the first arrival makes stays for good.
+// rehearse moves containers of all kinds once around, removes them, and returns the view of each node:
+// objects that the first arrival makes stay for good.
 func (s *storm) rehearse(t *testing.T) map[string][]string {
 	t.Helper()
 	for _, engine := range engines(s.asked.long) {
@@ -46,7 +46,7 @@ func (s *storm) rehearse(t *testing.T) map[string][]string {
 	return before
 }
 
-// moves moves a container, with nothing in its way.
+// moves moves a container without obstacles.
 func (s *storm) moves(t *testing.T, one *subject, from, to string) {
 	t.Helper()
 	of, err := agentOf(from)
@@ -75,7 +75,7 @@ func (s *storm) moves(t *testing.T, one *subject, from, to string) {
 	}
 }
 
-// view is what a node has that containers and migrations may leave.
+// view lists a node's objects that containers and migrations may leave.
 func view(t *testing.T, node string) ([]string, error) {
 	lines, err := labtest.View(t.Context(), world.lab, node,
 		"run/godwit/*/*", "run/netns/*", "run/docker/netns/*", "var/lib/godwit/*", "var/lib/godwit/*/*",
@@ -110,7 +110,7 @@ func view(t *testing.T, node string) ([]string, error) {
 	return kept, nil
 }
 
-// leaks waits until nothing is on any node that was not there before the storm.
+// leaks waits until every object on any node was there before the storm.
 func (s *storm) leaks(t *testing.T, before map[string][]string) {
 	t.Helper()
 	for _, node := range world.nodes {

@@ -1,10 +1,10 @@
-// Package storm moves containers of several kinds at random among the nodes of a lab while everything goes
-// wrong that can, and looks from outside, every 20 ms, whether any of them runs twice or nowhere. All that is
-// random comes from one seed.
+// Package storm moves containers of several kinds at random among the nodes of a lab while every possible
+// fault happens, and checks from outside, every 20 ms, whether any of them runs twice or nowhere. All
+// random decisions come from one seed.
 //
-// STORM_SEED, STORM_MIGRATIONS, STORM_SECONDS and STORM_NODES say what a storm is like, STORM_JSON
-// where its figures go, and STORM_RESUME that it goes on with the storm whose figures are there.
-// docs/reliability.md tells what is promised, and what the storm looks at.
+// STORM_SEED, STORM_MIGRATIONS, STORM_SECONDS and STORM_NODES configure a storm, STORM_JSON names the file
+// for its figures, and STORM_RESUME continues the storm with these figures. docs/reliability.md describes
+// the promises, and the storm's checks.
 package storm
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const image = "localhost/storm:latest"
 
-// world is what the tests of this package share.
+// world is shared by the tests of this package.
 var world struct {
 	lab       *lab.Lab
 	directory string // on the machine, and on all nodes
@@ -28,7 +28,7 @@ var world struct {
 	nodes     []string
 }
 
-// agentArgs have the agents notice soon that a link is broken.
+// agentArgs make the agents notice a broken link soon.
 var agentArgs = []string{"--peer-timeout", "5s"}
 
 func TestMain(m *testing.M) {

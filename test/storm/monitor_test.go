@@ -12,29 +12,28 @@ import (
 	"time"
 )
 
-// look is how often the monitor looks.
+// look is the monitor's interval.
 const look = 20 * time.Millisecond
 
-// sustained is for how many looks one after the other two copies have to be seen. What runs for
-// less the programs' counters find, however short.
+// sustained is in how many consecutive looks two copies have to be seen. The programs' counters find
+// shorter overlaps, however short.
 const sustained = 3
 
-// youth is how long each look asks whose a process is. Then it is asked now and then, ever less
-// often: on a busy machine a restore may take longer, and the environment may be memory that has
-// yet to come.
+// youth is how long each look asks for a process's container. Later looks ask ever less often: on a busy
+// machine a restore may take longer, and the environment may be memory that has yet to come.
 const (
 	youth    = time.Second
 	askAgain = time.Second
 )
 
-// due tells whether a process is to be asked now whose it is.
+// due reports whether the container of a process should be asked for now.
 func (p *seenProcess) due(now time.Time) bool {
 	age := now.Sub(p.first)
 	return p.subject == "" && (age < youth || now.Sub(p.asked) > min(age/10, askAgain))
 }
 
-// monitor looks at the processes of all containers from outside: at /proc and the cgroups of this machine,
-// not at what agents and engines say.
+// monitor watches the processes of all containers from outside: in /proc and the cgroups of this machine,
+// not through agents and engines.
 type monitor struct {
 	subjects map[string]*subject // by the mark in the environment of its processes
 	known    map[int]*seenProcess
@@ -43,24 +42,24 @@ type monitor struct {
 
 	mu      sync.Mutex
 	ran     map[string]time.Time     // when each container was last seen to run
-	healed  time.Time                // since when nothing is in the way of any container; zero: something is
+	healed  time.Time                // when the last obstacle was removed; zero: there are obstacles
 	nowhere map[string]time.Duration // the longest time that each ran nowhere since then
-	double  map[string]string        // what was seen of the first double of each
-	// in how many looks so far, one after the other, each was seen to run twice
+	double  map[string]string        // first observation of two copies of each
+	// number of consecutive looks so far in which each was seen to run twice
 	twice map[string]int
 	looks int
 }
 
-// seenProcess is a process, and whose it is.
+// seenProcess is a process, and its container.
 type seenProcess struct {
 	first   time.Time
-	asked   time.Time   // when it was asked last whose it is
+	asked   time.Time   // when its container was last asked for
 	subject string      // its mark; empty: of no container
-	answer  chan string // whose it is, when that is known; nil: it is not being asked
+	answer  chan string // the answer, when it comes; nil: there is no question
 }
 
-// ask asks whose a process is. Its environment may be memory that has yet to come, or never comes
-// if its pager was stopped, and who reads that waits. So a later look takes an answer that is slow.
+// ask asks for a process's container. Its environment may be memory that has yet to come, or never comes
+// because its pager was stopped, and reading it then blocks. So a later look takes a slow answer.
 func (p *seenProcess) ask(now time.Time, whose func() string) {
 	patience := time.Duration(0)
 	if p.answer == nil {
@@ -88,7 +87,7 @@ func newMonitor(subjects []*subject) *monitor {
 	return m
 }
 
-// watch looks until it is told to end.
+// watch looks repeatedly until it is told to end.
 func (m *monitor) watch() {
 	defer close(m.done)
 	ticker := time.NewTicker(look)
@@ -108,8 +107,8 @@ func (m *monitor) end() {
 	<-m.done
 }
 
-// look counts the copies that run. Of two it looks at the first once more: if that runs after the second was
-// seen to run, both did at once.
+// look counts running copies. If there are two, it checks the first once more: if that still runs after the
+// second was seen to run, both ran at once.
 func (m *monitor) look() {
 	m.find()
 	running := m.running()
@@ -128,7 +127,7 @@ func (m *monitor) look() {
 	}
 }
 
-// judge notes what was seen of a container.
+// judge records an observation of a container.
 func (m *monitor) judge(mark string, now time.Time, running, again []string) {
 	both := slices.DeleteFunc(slices.Clone(running),
 		func(one string) bool { return !slices.Contains(again, one) })
@@ -151,7 +150,7 @@ func (m *monitor) judge(mark string, now time.Time, running, again []string) {
 	m.nowhere[mark] = max(m.nowhere[mark], now.Sub(since))
 }
 
-// heals notes that nothing is in the way of any container any more, or again.
+// heals notes whether all obstacles to containers are removed.
 func (m *monitor) heals(healed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +160,7 @@ func (m *monitor) heals(healed bool) {
 	}
 }
 
-// longest tells how long a container ran nowhere at most after what was in its way was gone.
+// longest returns the longest time that a container ran nowhere after its obstacles were removed.
 func (m *monitor) longest() (longest time.Duration, mark string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,7 +172,7 @@ func (m *monitor) longest() (longest time.Duration, mark string) {
 	return longest, mark
 }
 
-// doubles are what was seen of containers that ran twice.
+// doubles returns the observations of containers that ran twice.
 func (m *monitor) doubles() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +183,7 @@ func (m *monitor) doubles() map[string]string {
 	return found
 }
 
-// find looks which processes there are, and whose.
+// find finds processes, and their containers.
 func (m *monitor) find() {
 	directory, err := os.Open("/proc")
 	if err != nil {
@@ -219,7 +218,7 @@ func (m *monitor) find() {
 	}
 }
 
-// whose tells by its environment of which container a process is.
+// whose finds a process's container by its environment.
 func (m *monitor) whose(pid int) string {
 	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
@@ -234,11 +233,11 @@ func (m *monitor) whose(pid int) string {
 	return ""
 }
 
-// freezer is the directory of a cgroup of a process, which is that of one copy on one node.
+// freezer returns a cgroup directory of a process, which identifies one copy on one node.
 func freezer(pid int) string { return freezers(pid)[0] }
 
-// freezers are the directories of the cgroups by which a process can be frozen. Where both versions
-// are mounted there are two, and either is enough.
+// freezers returns the cgroup directories through which a process can be frozen. If both versions are
+// mounted there are two, and either suffices.
 func freezers(pid int) []string {
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -263,7 +262,7 @@ func freezers(pid int) []string {
 	return append(first, second...)
 }
 
-// running are the copies of each container of which a process runs, in an order that is always the same.
+// running returns the copies of each container with a running process, in a fixed order.
 func (m *monitor) running() map[string][]string {
 	pids := make([]int, 0, 32)
 	for pid, p := range m.known {
@@ -282,7 +281,7 @@ func (m *monitor) running() map[string][]string {
 	return found
 }
 
-// runs tells whether a process can run if its cgroup is not frozen: one that is stopped or about to
+// runs reports whether a process can run if its cgroup is not frozen: a process that is stopped or about to
 // end cannot.
 func runs(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -316,18 +315,18 @@ const (
 	exiting = 0x4
 )
 
-// frozen tells whether a cgroup, of either version, is frozen.
+// frozen reports whether a cgroup, of either version, is frozen.
 func frozen(group string) bool {
 	if state, err := os.ReadFile(filepath.Join(group, "freezer.state")); err == nil {
-		// FREEZING: none of its processes gets back to its program
+		// FREEZING: none of its processes returns to its program
 		return strings.TrimSpace(string(state)) != "THAWED"
 	}
 	events, err := os.ReadFile(filepath.Join(group, "cgroup.events"))
 	return err == nil && strings.Contains(string(events), "frozen 1")
 }
 
-// ends tells whether a process is on its way out, or gone. One that was killed is: it has its exit code from
-// then on (which recent kernels show), also while it waits for a processor, its signal pending no more.
+// ends reports whether a process is ending, or gone. A killed process is: it has its exit code from then on
+// (which recent kernels show), even while it waits for a processor and its signal is no longer pending.
 func ends(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// what goes wrong.
+// what is a kind of fault.
 type what string
 
 const (
@@ -33,29 +33,29 @@ const (
 	killsDaemon   what = "containerd killed"
 )
 
-// hitsFrozen tells whether a fault is about the copy at the source that is frozen, or was left there. It
-// happens to a migration that waits for it: that may be another than the one of the plan.
+// hitsFrozen reports whether a fault concerns the copy at the source that is frozen, or was left there. It
+// happens to a migration that waits for it, which may differ from the planned one.
 func (w what) hitsFrozen() bool {
 	return w == engineCommand || w == losesJournal || w == thawsCopy || w == killsKeeper
 }
 
-// byStep is what the agent does itself when it comes to a step.
+// byStep maps faults to the agent's own faults at a step.
 var byStep = map[what]agent.FaultKind{
 	stepKills: agent.FaultKill, stepFails: agent.FaultFail, stepPanics: agent.FaultPanic,
 }
 
-// fault is what goes wrong in a round, and when: at a point of one of its migrations, or some time after
-// the begin of that.
+// fault is a fault in a round, and its time: at a point of one of its migrations, or some time after the
+// migration's beginning.
 type fault struct {
 	what  what
-	trip  int         // which of the round's containers it is about
-	move  int         // which of its migrations
+	trip  int         // index among the round's containers
+	move  int         // index among its migrations
 	point agent.Fault // empty: after the delay
 	delay time.Duration
 	side  migration.Side // whose agent, or which node is asked
 	lasts time.Duration  // of a broken link, or of an operator's patience
-	again time.Duration  // it happens once more so long after it; 0: not
-	pick  int            // of what there is to choose from
+	again time.Duration  // it happens once more after this time; 0: not
+	pick  int            // selects among alternatives
 }
 
 func (f fault) String() string {
@@ -66,9 +66,9 @@ func (f fault) String() string {
 	return fmt.Sprintf("%s (%s) %s, lasts %v, again %v", f.what, f.side, at, f.lasts, f.again)
 }
 
-// trip is what a container does in a round: migrations one after the other.
+// trip is a container's work in a round: migrations one after the other.
 type trip struct {
-	container int // of those of the storm
+	container int // index among the storm's
 	moves     []move
 }
 
@@ -76,30 +76,30 @@ type trip struct {
 type move struct {
 	way    int // how many nodes further
 	mode   migration.Mode
-	spill  bool    // the pages that follow are written to the source's disk, too
-	faults []fault // of those of the round
+	spill  bool    // remote pages go to the source's disk, too
+	faults []fault // of the round's faults
 }
 
-// round is some containers that move at the same time and what goes wrong meanwhile.
+// round is some containers that move at the same time and the faults meanwhile.
 type round struct {
 	trips   []trip
 	faults  []fault
-	revival time.Duration // after which an agent that has ended is started again
-	begins  time.Duration // after which no more migrations begin
+	revival time.Duration // after this time, an ended agent is restarted
+	begins  time.Duration // no migrations begin after this time
 }
 
-// climate is what the rounds of a storm are drawn from.
+// climate is the distribution of a storm's rounds.
 type climate struct {
-	kinds  []what // of faults; the frequent ones more than once
-	faults int    // in a round, at most
+	kinds  []what // of faults; frequent ones occur more than once
+	faults int    // in a round, maximum
 	fair   int    // how many of 12 rounds have no faults
-	least  int    // containers that move at the same time
+	least  int    // minimum of containers that move at the same time
 	most   int
-	moves  int // of each, at most, one after the other
+	moves  int // maximum of each, one after the other
 }
 
-// The climates of a storm that is asked for: a short one is rough all the time. A long one has fair days
-// between, with many migrations.
+// The climates of a configured storm: a short one is rough all the time. A long one also has fair days,
+// with many migrations.
 func rough() climate {
 	return climate{faults: 3, fair: 3, least: 1, most: 3, moves: 1, kinds: []what{
 		stepKills, stepKills, stepFails, stepFails, stepPanics, killsAgent, killsAgent, killsBoth, stopsAgent,
@@ -108,7 +108,7 @@ func rough() climate {
 	}}
 }
 
-// rougher is that of a storm with all engines.
+// rougher is the climate of a storm with all engines.
 func rougher() climate {
 	c := rough()
 	c.kinds = append(c.kinds, killsDaemon)
@@ -121,7 +121,7 @@ func changing() climate {
 	return c
 }
 
-// For so long migrations begin in a round without faults, and in one with faults.
+// How long migrations begin in a round without faults, and in one with faults.
 const (
 	fairTime = 20 * time.Second
 	foulTime = 8 * time.Second
@@ -151,10 +151,10 @@ func planRound(seed uint64, number, nodes int, in climate, modes [][]migration.M
 	return r
 }
 
-// faultyMoves is how many migrations of each container may have faults in a round: there may be no more.
+// faultyMoves is how many migrations of each container may have faults in a round; there may be fewer.
 const faultyMoves = 3
 
-// planFault makes a fault, or two where the first would not happen without the second.
+// planFault makes a fault, or two if the first would not happen without the second.
 func planFault(from *rand.Rand, in climate, trips []trip) []fault {
 	f := fault{
 		what: in.kinds[from.IntN(len(in.kinds))], trip: from.IntN(len(trips)), side: migration.Source,
@@ -186,7 +186,7 @@ func planFault(from *rand.Rand, in climate, trips []trip) []fault {
 	return []fault{f}
 }
 
-// frozenPoints are where a fault may hit the copy that is left at the source.
+// frozenPoints returns the points at which a fault may hit the copy left at the source.
 func frozenPoints(kind what, mode migration.Mode) []agent.Fault {
 	at := func(step migration.StepName, when string) agent.Fault {
 		return agent.Fault{Side: string(migration.Source), Step: string(step), When: when}
@@ -194,18 +194,18 @@ func frozenPoints(kind what, mode migration.Mode) []agent.Fault {
 	points := []agent.Fault{at(migration.StepDestroy, "before")}
 	switch {
 	case mode == migration.Restart: // nothing is frozen
-	case kind == losesJournal: // the frozen copy is what the agent finds
+	case kind == losesJournal: // the agent finds the frozen copy
 		points = append(points, at(migration.StepDump, "after"))
-	case kind == thawsCopy || kind == killsKeeper: // the target may run it, or not
+	case kind == thawsCopy || kind == killsKeeper: // the target may or may not run it
 		points = append(points, at(migration.StepSend, "after"), at(migration.StepForward, "before"))
 	}
-	if mode == migration.PostCopy || mode == migration.Hybrid { // its pages are needed
+	if mode == migration.PostCopy || mode == migration.Hybrid { // the source's pages are needed
 		points = append(points, at(migration.StepPush, "before"))
 	}
 	return points
 }
 
-// lasting is for how long a link is broken: mostly for less than an agent takes to notice, sometimes longer.
+// lasting returns how long a link is broken: usually for less than an agent's timeout, sometimes longer.
 func lasting(from *rand.Rand) time.Duration {
 	most := 2000
 	if from.IntN(3) == 0 {
@@ -214,7 +214,7 @@ func lasting(from *rand.Rand) time.Duration {
 	return time.Duration(100+from.IntN(most)) * time.Millisecond
 }
 
-// failing is a step after whose failure all others before it are undone.
+// failing returns a step whose failure undoes all steps before it.
 func failing(mode migration.Mode) string {
 	if mode == migration.Restart {
 		return string(migration.StepStop)
@@ -222,7 +222,7 @@ func failing(mode migration.Mode) string {
 	return string(migration.StepDump)
 }
 
-// TestPlan makes the same plan twice, another one of another seed, and all kinds of faults.
+// TestPlan: the same seed gives the same plan, another seed another plan, and all kinds of faults occur.
 func TestPlan(t *testing.T) {
 	modes := [][]migration.Mode{anyMode, anyMode, {migration.Cold}}
 	plan := func(seed uint64) (all []round) {

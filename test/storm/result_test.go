@@ -16,16 +16,16 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// asked is what a storm is to be like.
+// asked is the configuration of a storm.
 type asked struct {
 	seed       uint64
-	migrations int           // after so many it ends
-	limit      time.Duration // or after so long
-	act        int           // migrations after which the containers are replaced, and leaks are looked for
+	migrations int           // it ends after this many
+	limit      time.Duration // or after this time
+	act        int           // migrations between two replacements of the containers and checks for leaks
 	long       bool          // with more containers
 	climate    climate
-	json       string // where its figures go; empty: nowhere
-	resume     bool   // it goes on where the storm ended whose figures are there
+	json       string // file for its figures; empty: none
+	resume     bool   // it continues the storm with these figures
 }
 
 // The short form, which is part of all tests.
@@ -35,10 +35,10 @@ const (
 	shortLimit      = time.Minute
 )
 
-// actMigrations is how many migrations an act of a long storm has.
+// actMigrations is the number of migrations in an act of a long storm.
 const actMigrations = 1000
 
-// ask reads the environment; what is not said there is that of the short form, or has no limit.
+// ask reads the environment; missing values are those of the short form, or unlimited.
 func ask(t *testing.T) asked {
 	t.Helper()
 	a := asked{
@@ -67,10 +67,10 @@ func ask(t *testing.T) asked {
 	return a
 }
 
-// isLong tells whether a storm is asked for that is not the short form.
+// isLong reports whether a storm other than the short form is configured.
 func isLong() bool { return os.Getenv("STORM_MIGRATIONS") != "" || os.Getenv("STORM_SECONDS") != "" }
 
-// nodesAsked is the number of nodes: STORM_NODES, from 2 to 5.
+// nodesAsked returns the number of nodes: STORM_NODES, from 2 to 5.
 func nodesAsked() int {
 	number, err := strconv.Atoi(os.Getenv("STORM_NODES"))
 	if err != nil {
@@ -79,21 +79,21 @@ func nodesAsked() int {
 	return min(max(number, 2), 5)
 }
 
-// tally is what a storm has been.
+// tally is the result of a storm.
 type tally struct {
 	seconds    float64
 	migrations int
-	results    map[migration.Result]int // at the source; of what had ended before its round was over
+	results    map[migration.Result]int // at the source; of those that ended within their round
 	moved      map[via]int              // of those, by engine
 	faults     map[what]int
 	looks      int               // of the monitor
-	doubles    map[string]string // that it has seen, by container
+	doubles    map[string]string // seen by the monitor, by container
 	nowhere    time.Duration     // the longest
 	nowhereOf  string
-	double     int // that programs and their clients have told of
+	double     int // reported by programs and their clients
 	lost       int
 	leaks      []string
-	problems   []string // what else must not be
+	problems   []string // other errors
 }
 
 func (t *tally) faultCount() (count int) {
@@ -112,7 +112,7 @@ func (t *tally) ended(of *subject, how migration.Result) {
 	}
 }
 
-// watched adds what a monitor has seen.
+// watched adds a monitor's observations.
 func (t *tally) watched(m *monitor) {
 	if t.doubles == nil {
 		t.doubles = map[string]string{}
@@ -133,7 +133,7 @@ func (t *tally) count(kind what) {
 	t.faults[kind]++
 }
 
-// tell prints the figures, leaves them in a file, and fails the test if they are not as they must be.
+// tell prints the figures, writes them to a file, and fails the test if they are wrong.
 func (s *storm) tell(t *testing.T) {
 	t.Helper()
 	faults := s.tally.faultCount()
@@ -173,11 +173,11 @@ func (s *storm) tell(t *testing.T) {
 	}
 }
 
-// figures are what a storm leaves.
+// figures are a storm's saved results.
 type figures struct {
 	Seed           uint64  `json:"seed"`
 	Rounds         int     `json:"rounds"`
-	Pieces         int     `json:"pieces"` // runs, each of which went on where the one before had ended
+	Pieces         int     `json:"pieces"` // runs, each of which continued the previous one
 	Seconds        float64 `json:"seconds"`
 	Migrations     int     `json:"migrations"`
 	Faults         int     `json:"faults"`
@@ -187,7 +187,7 @@ type figures struct {
 	LongestNowhere float64 `json:"longest_nowhere_seconds"`
 }
 
-// resume has a storm go on with the rounds that another one of the same plan has not come to.
+// resume continues with the rounds that an earlier storm with the same plan has not reached.
 func (s *storm) resume(t *testing.T) {
 	t.Helper()
 	if !s.asked.resume {
@@ -204,8 +204,8 @@ func (s *storm) resume(t *testing.T) {
 	s.asked.migrations -= s.before.Migrations
 }
 
-// saveLogs keeps the agents' logs in the directory STORM_LOGS if the storm has failed: they are
-// gone with the lab.
+// saveLogs copies the agents' logs to the directory STORM_LOGS if the storm has failed: they disappear with
+// the lab.
 func (s *storm) saveLogs(t *testing.T) {
 	directory := os.Getenv("STORM_LOGS")
 	if directory == "" || !t.Failed() {
@@ -226,7 +226,7 @@ func (s *storm) saveLogs(t *testing.T) {
 	t.Logf("the agents' logs are in %s", directory)
 }
 
-// TestResume has a storm go on with the round after the last one, and count what was before.
+// TestResume: a storm continues with the round after the last one, and includes the earlier counts.
 func TestResume(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "storm.json")
 	first := &storm{asked: asked{seed: 7, migrations: 5000, json: path}, number: 12}

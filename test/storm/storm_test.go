@@ -20,13 +20,13 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// roundLimit is how long the faults of a round last at most; then nothing is in the way any more.
+// roundLimit is how long the faults of a round last at most; then no obstacles remain.
 const roundLimit = 30 * time.Second
 
-// refusalPause is how long nothing is asked for of a container whose migration was refused.
+// refusalPause is the pause after a container's migration was refused.
 const refusalPause = 200 * time.Millisecond
 
-// storm is what is going on.
+// storm is the state of a storm.
 type storm struct {
 	asked    asked
 	subjects []*subject
@@ -35,9 +35,9 @@ type storm struct {
 	revival  time.Duration // of the round
 	number   int           // of the round
 	tally    tally
-	before   figures // of the runs that this one goes on with
+	before   figures // of the earlier runs that this one continues
 
-	mu       sync.Mutex // of subjects' events, the tally and what else faults touch at the same time
+	mu       sync.Mutex // of subjects' events, the tally and other data that faults change concurrently
 	underWay []*running // the round's migrations
 }
 
@@ -47,14 +47,14 @@ type running struct {
 	from, to string
 	mode     migration.Mode
 	spill    bool
-	id       string // empty: it was refused
+	id       string // empty: refused
 
-	touched  bool // somebody has thawed or killed the frozen copy
+	touched  bool // the frozen copy was thawed or killed
 	released bool // its keeper was killed
 }
 
-// bears tells whether a migration promises to bear one more fault, and notes that it gets it: a copy whose
-// keeper was killed may run when somebody thaws it, and lose memory when somebody kills it.
+// bears reports whether a migration promises to tolerate one more fault, and notes the fault: a copy whose
+// keeper was killed may run when it is thawed, and lose memory when it is killed.
 func (r *running) bears(kind what) bool {
 	switch kind {
 	case killsKeeper:
@@ -71,7 +71,7 @@ func (r *running) bears(kind what) bool {
 	return true
 }
 
-// node is the one at a side.
+// node returns the node at a side.
 func (r *running) node(side migration.Side) string {
 	if side == migration.Target {
 		return r.to
@@ -79,8 +79,8 @@ func (r *running) node(side migration.Side) string {
 	return r.from
 }
 
-// TestStorm moves containers at random while everything goes wrong. None may run twice, be lost, or leave
-// anything behind.
+// TestStorm moves containers at random while every possible fault happens. None may run twice, be lost, or
+// leave anything behind.
 func TestStorm(t *testing.T) {
 	s := &storm{asked: ask(t), keepers: map[string]*nodeKeeper{}}
 	s.resume(t)
@@ -99,12 +99,12 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// goesOn tells whether there were not enough migrations yet, and there is time for more.
+// goesOn reports whether more migrations are needed, and there is time for them.
 func (s *storm) goesOn(began time.Time) bool {
 	return s.tally.migrations < s.asked.migrations && time.Since(began) < s.asked.limit
 }
 
-// act has new containers, and as many rounds as an act has migrations, and removes the containers.
+// act starts new containers, runs the rounds for an act's migrations, and removes the containers.
 func (s *storm) act(ctx context.Context, t *testing.T, began time.Time) {
 	t.Helper()
 	s.subjects = cast(s.asked.long)
@@ -122,7 +122,7 @@ func (s *storm) act(ctx context.Context, t *testing.T, began time.Time) {
 	s.removeAll(t)
 }
 
-// keep starts agents again that have ended; the function that it returns ends that, and waits for it.
+// keep restarts ended agents; the returned function stops that, and waits for its end.
 func (s *storm) keep(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var keepers sync.WaitGroup
@@ -135,7 +135,7 @@ func (s *storm) keep(ctx context.Context) (stop func()) {
 	return func() { cancel(); keepers.Wait() }
 }
 
-// rage does one round after the other until there were enough migrations, or time is over.
+// rage runs one round after the other until there were enough migrations, or time is over.
 func (s *storm) rage(ctx context.Context, t *testing.T, began time.Time) {
 	t.Helper()
 	var modes [][]migration.Mode
@@ -166,7 +166,7 @@ func (s *storm) rage(ctx context.Context, t *testing.T, began time.Time) {
 	}
 }
 
-// round has some containers move and things go wrong meanwhile, and then nothing in the way any more.
+// round moves some containers while faults happen, and then removes all obstacles.
 func (s *storm) round(ctx context.Context, r round) error {
 	ctx, over := context.WithTimeout(ctx, roundLimit)
 	defer over()
@@ -193,7 +193,7 @@ func (s *storm) round(ctx context.Context, r round) error {
 	return s.heal()
 }
 
-// travel has a container migrate one time after the other, until time is over or nobody knows where it is.
+// travel migrates a container again and again, until time is over or its location is unknown.
 func (s *storm) travel(ctx, raging context.Context, trip trip, last time.Time, faults *sync.WaitGroup) {
 	subject := s.subjects[trip.container]
 	at := subject.at
@@ -224,7 +224,7 @@ func (s *storm) travel(ctx, raging context.Context, trip trip, last time.Time, f
 	}
 }
 
-// complain notes what the storm itself could not do.
+// complain records an error of the storm itself.
 func (s *storm) complain(about *subject, err error) {
 	if err != nil {
 		s.note(about, "the storm: %v", err)
@@ -244,7 +244,7 @@ func (s *storm) begin(ctx context.Context, one *running) {
 	request := &api.MigrateRequest{
 		Container: one.subject.reference(), Node: one.to, Mode: string(one.mode), Wait: true,
 	}
-	if one.mode == migration.Hybrid { // that nothing fits, so that something follows
+	if one.mode == migration.Hybrid { // nothing fits, so memory follows
 		request.DowntimeTargetSeconds, request.MaxRounds = 0.001, 2
 	}
 	request.Spill = one.spill && (one.mode == migration.Hybrid || one.mode == migration.PostCopy)
@@ -264,8 +264,8 @@ func (s *storm) begin(ctx context.Context, one *running) {
 	s.note(one.subject, "round %d: %s to %s, %s: %s %v", s.number, one.from, one.to, one.mode, one.id, err)
 }
 
-// await waits for the end of a migration at its source, for as long as the round lasts, and tells what it is;
-// empty: nobody knows.
+// await waits for the end of a migration at its source, as long as the round lasts, and returns the result;
+// empty: unknown.
 func (s *storm) await(ctx context.Context, one *running) migration.Result {
 	for one.id != "" && ctx.Err() == nil {
 		r, err := watch(ctx, one.from, one.id)
@@ -283,7 +283,7 @@ func (s *storm) await(ctx context.Context, one *running) migration.Result {
 	return ""
 }
 
-// heal takes everything out of the way of containers.
+// heal removes all obstacles.
 func (s *storm) heal() error {
 	for i, a := range world.nodes {
 		for _, b := range world.nodes[i+1:] {
@@ -305,8 +305,7 @@ func (s *storm) heal() error {
 	return nil
 }
 
-// judge waits until the nodes have come to rest after a round, and looks at what has become of the
-// containers.
+// judge waits until the nodes are idle after a round, and checks the containers.
 func (s *storm) judge(ctx context.Context) error {
 	rest := s.rest(ctx)
 	var problems []error
@@ -320,12 +319,12 @@ func (s *storm) judge(ctx context.Context) error {
 		}
 	}
 	if rest != nil && len(problems) == 0 {
-		s.tally.lost++ // nobody can use it
+		s.tally.lost++ // it is unusable
 	}
 	return errors.Join(append(problems, rest)...)
 }
 
-// alive waits until a container does something.
+// alive waits until a container makes progress.
 func (s *storm) alive(one *subject) error {
 	var wrong error
 	err := within(patience, func() error {
@@ -348,7 +347,8 @@ func (s *storm) alive(one *subject) error {
 	return errors.Join(wrong, err)
 }
 
-// rest waits until no migration is under way on any node, and each container is on exactly one, running.
+// rest waits until no migration is under way on any node, and each container is on exactly one node,
+// running.
 func (s *storm) rest(ctx context.Context) error {
 	err := within(patience, func() error { return s.rests(ctx) })
 	if err != nil {
@@ -386,7 +386,7 @@ func (s *storm) rests(ctx context.Context) error {
 	return errors.Join(s.ended(ctx), s.meet(ctx))
 }
 
-// ended looks whether all migrations have ended on all nodes.
+// ended checks that all migrations have ended on all nodes.
 func (s *storm) ended(ctx context.Context) error {
 	for _, node := range world.nodes {
 		all, err := reports(ctx, node)
@@ -402,7 +402,7 @@ func (s *storm) ended(ctx context.Context) error {
 	return nil
 }
 
-// meet looks whether all nodes reach each other.
+// meet checks that all nodes reach each other.
 func (s *storm) meet(ctx context.Context) error {
 	for _, node := range world.nodes {
 		of, err := agentOf(node)
@@ -422,7 +422,7 @@ func (s *storm) meet(ctx context.Context) error {
 	return nil
 }
 
-// finish looks at all that the programs have kept.
+// finish checks all data of the programs.
 func (s *storm) finish(t *testing.T) {
 	t.Helper()
 	for _, one := range s.subjects {
@@ -442,7 +442,7 @@ func (s *storm) removeAll(t *testing.T) {
 	}
 }
 
-// set has a step wait for a fault, or be it.
+// set makes a step wait for a fault, or sets the agent's own fault.
 func (s *storm) set(one *running, f fault) error {
 	kind := byStep[f.what]
 	if kind == "" {
@@ -455,7 +455,7 @@ func (s *storm) set(one *running, f fault) error {
 	return f.point.Set(directory, kind)
 }
 
-// crashed lists the agents that have crashed, which is not what panics in a step make them do.
+// crashed lists the agents that have crashed; a panic in a step is no crash.
 func crashed(log string) (found []string) {
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {

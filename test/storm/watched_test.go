@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMonitor has two copies of what it takes for a container run at once, each in a cgroup of its own, and
-// then one of them only.
+// TestMonitor runs two copies of a supposed container at once, each in its own cgroup, and then only one of
+// them.
 func TestMonitor(t *testing.T) {
 	one := &subject{name: "watched"}
 	first, second := watched(t, one, "first"), watched(t, one, "second")
@@ -46,7 +46,7 @@ func TestMonitor(t *testing.T) {
 	})
 }
 
-// TestLate has a process become that of a container long after it was seen first.
+// TestLate: a process becomes a container's long after it was first seen.
 func TestLate(t *testing.T) {
 	one := &subject{name: "late"}
 	pid := firstOf(t, watched(t, one, "late"))
@@ -57,7 +57,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestSlowEnvironment has a process whose environment cannot be read yet: no look waits for that.
+// TestSlowEnvironment: the environment of a process cannot be read yet, and no look waits for that.
 func TestSlowEnvironment(t *testing.T) {
 	readable := make(chan struct{})
 	whose := func() string {
@@ -79,7 +79,7 @@ func TestSlowEnvironment(t *testing.T) {
 	})
 }
 
-// firstOf is the first process of a cgroup.
+// firstOf returns the first process of a cgroup.
 func firstOf(t *testing.T, group string) int {
 	t.Helper()
 	pids, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
@@ -93,7 +93,7 @@ func firstOf(t *testing.T, group string) int {
 	return pid
 }
 
-// TestEnds kills a frozen process, which cannot end yet: nothing of it will run.
+// TestEnds kills a frozen process, which cannot end yet: none of its code will run.
 func TestEnds(t *testing.T) {
 	group := watched(t, &subject{name: "ends"}, "ends")
 	pid := firstOf(t, group)
@@ -109,7 +109,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// watched starts a process with the mark of a container, in a cgroup within this process's.
+// watched starts a process with a container's mark, in a cgroup within this process's.
 func watched(t *testing.T, one *subject, name string) (group string) {
 	t.Helper()
 	group = filepath.Join(freezer(os.Getpid()), "godwit-storm-"+strconv.Itoa(os.Getpid())+"-"+name)
@@ -123,8 +123,8 @@ func watched(t *testing.T, one *subject, name string) (group string) {
 	}
 	t.Cleanup(func() {
 		thaw(t, group)
-		_ = cmd.Process.Kill() // it has not ended: nobody has waited for it
-		_ = cmd.Wait()         // says that it was killed
+		_ = cmd.Process.Kill() // it has not ended: no call has waited for it
+		_ = cmd.Wait()         // reports that it was killed
 		eventually(t, "the cgroup to be empty", func() error { return os.Remove(group) })
 	})
 	write(t, filepath.Join(group, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid))
@@ -168,13 +168,13 @@ func write(t *testing.T, path, value string) {
 	}
 }
 
-// TestJudge has the time counted only in which nothing is in a container's way.
+// TestJudge: only the time without obstacles to a container counts.
 func TestJudge(t *testing.T) {
 	const mark = "lab/one"
 	m := newMonitor(nil)
 	began := time.Now()
 	m.judge(mark, began, []string{"x"}, nil)
-	m.judge(mark, began.Add(time.Hour), nil, nil) // something is in its way
+	m.judge(mark, began.Add(time.Hour), nil, nil) // there is an obstacle
 	m.healed = began.Add(time.Hour)
 	m.judge(mark, began.Add(time.Hour+time.Second), nil, nil)
 	m.judge(mark, began.Add(time.Hour+2*time.Second), []string{"y"}, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// Times that a command of the storm may take, and an agent that is not to start.
+// Limits for a command of the storm, and for an agent that must not start.
 const (
 	commandTimeout = 15 * time.Second
 	secondTimeout  = 20 * time.Second
@@ -45,9 +45,9 @@ func (s *storm) happen(ctx context.Context, f fault, one *running) {
 	}
 }
 
-// about is the migration that a fault hits. What users and operators do is about one that is under way.
-// Engines' commands and lost journals are about the one that waits for the fault: that may be another than
-// the one of the plan.
+// about returns the migration that a fault hits. Actions of users and operators concern the current one.
+// Engines' commands and lost journals concern the one that waits for the fault, which may differ from the
+// planned one.
 func (s *storm) about(ctx context.Context, f fault, one *running) *running {
 	switch f.what {
 	case cancels, resolves:
@@ -67,7 +67,7 @@ func (s *storm) bears(one *running, kind what) bool {
 	return one.bears(kind)
 }
 
-// waiting is the migration that waits for a fault at a step of its source, or nil.
+// waiting returns the migration that waits for a fault at a step of its source, or nil.
 func (s *storm) waiting(ctx context.Context, f fault, node string) *running {
 	s.mu.Lock()
 	all := slices.Clone(s.underWay)
@@ -83,7 +83,7 @@ func (s *storm) waiting(ctx context.Context, f fault, node string) *running {
 	return nil
 }
 
-// come waits until a fault's time has come; false if the round was over before.
+// come waits until a fault's time has come; false if the round ended before.
 func (s *storm) come(ctx context.Context, f fault, one *running) bool {
 	if f.point.Step == "" {
 		wait(ctx, f.delay)
@@ -104,7 +104,7 @@ func (s *storm) come(ctx context.Context, f fault, one *running) bool {
 	}
 }
 
-// goOn lets a step go on that has waited for the fault.
+// goOn lets a step continue that has waited for the fault.
 func (s *storm) goOn(f fault, one *running) {
 	if f.point.Step == "" {
 		return
@@ -157,7 +157,7 @@ func (s *storm) do(ctx context.Context, f fault, one *running) error {
 		return s.run(ctx, one, at, "pkill", "-KILL", "-f", "^godwit wireguard-device")
 	case killsDaemon:
 		return s.restartDaemon(ctx, at)
-	case stepKills, stepFails, stepPanics: // the agent does it
+	case stepKills, stepFails, stepPanics: // the agent's own fault
 	}
 	return nil
 }
@@ -174,8 +174,8 @@ func forget(ctx context.Context, node, id string) error {
 	return os.RemoveAll(filepath.Join(root, "var/lib/godwit/migrations", id))
 }
 
-// breakLink breaks the link between the two nodes, and mends it after some time, while the
-// migration's steps go on.
+// breakLink breaks the link between the two nodes, and repairs it after some time, while the migration's
+// steps continue.
 func (s *storm) breakLink(ctx context.Context, f fault, one *running) error {
 	if err := world.lab.LinkDown(one.from, one.to); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (s *storm) breakLink(ctx context.Context, f fault, one *running) error {
 	return world.lab.LinkUp(one.from, one.to)
 }
 
-// cancel is a user's wish, which may come too late.
+// cancel is a user's request, which may come too late.
 func (s *storm) cancel(ctx context.Context, one *running) error {
 	of, err := agentOf(one.from)
 	if err != nil {
@@ -198,9 +198,8 @@ func (s *storm) cancel(ctx context.Context, one *running) error {
 	return nil
 }
 
-// resolve is an operator's decision for a side that is drawn, which the nodes may refuse. It waits
-// for the other node for as long as the operator has patience, so the migration's steps go on
-// meanwhile.
+// resolve is an operator's decision for a random side, which the nodes may refuse. It waits for the other
+// node as long as the operator's patience lasts, so the migration's steps continue meanwhile.
 func (s *storm) resolve(ctx context.Context, f fault, one *running) error {
 	of, err := agentOf(one.node(f.side))
 	if err != nil {
@@ -220,7 +219,7 @@ func (s *storm) resolve(ctx context.Context, f fault, one *running) error {
 	return nil
 }
 
-// startSecond starts a second agent on the state of one that runs: it has to end by itself.
+// startSecond starts a second agent on the state of a running one: it has to end by itself.
 func (s *storm) startSecond(ctx context.Context, node string) error {
 	k := s.keepers[node]
 	k.mu.Lock()
@@ -233,7 +232,7 @@ func (s *storm) startSecond(ctx context.Context, node string) error {
 	defer cancel()
 	out, err := world.lab.Exec(ctx, node, append([]string{"godwit", "agent", "--faults"}, agentArgs...)...)
 	if now, pidErr := world.lab.AgentPID(node); pidErr != nil || now != first {
-		return nil // the first was killed by a step meanwhile: so the second was none
+		return nil // a step killed the first meanwhile, so the second was the only one
 	}
 	if err == nil || ctx.Err() != nil {
 		s.mu.Lock()
@@ -244,8 +243,7 @@ func (s *storm) startSecond(ctx context.Context, node string) error {
 	return nil
 }
 
-// command has the engine at the source do something with the copy that is left there, which nobody
-// needs any more.
+// command makes the engine at the source do something with the copy left there, which is no longer needed.
 func (s *storm) command(ctx context.Context, f fault, one *running) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -253,7 +251,7 @@ func (s *storm) command(ctx context.Context, f fault, one *running) error {
 	return s.run(ctx, one, one.from, all[f.pick%len(all)]...)
 }
 
-// run runs a command on a node. What it says is noted, and right whatever it is.
+// run runs a command on a node. It records the output, and accepts any result.
 func (s *storm) run(ctx context.Context, one *running, node string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -262,13 +260,13 @@ func (s *storm) run(ctx context.Context, one *running, node string, args ...stri
 	return nil
 }
 
-// script runs a script on the source's node for each process of the container there: its number is $pid.
+// script runs a script on the source's node for each process of the container there: its PID is $pid.
 func (s *storm) script(ctx context.Context, one *running, each string) error {
 	return s.run(ctx, one, one.from, "sh", "-c", `for pid in $(grep -zlsx "$1" /proc/[0-9]*/environ | cut -d/ -f3); do `+each+`
 		done`, "sh", variable+"="+one.subject.mark())
 }
 
-// thawsFrozen thaws the cgroup of a process as people and engines do, without asking Godwit.
+// thawsFrozen thaws the cgroup of a process as people and engines do, without Godwit.
 const thawsFrozen = `groups=/proc/$pid/cgroup
 	for mount in $(findmnt -nt cgroup2 -o TARGET | head -n 1); do
 		group=$mount$(sed -n 's/^0:://p' $groups)
@@ -279,7 +277,7 @@ const thawsFrozen = `groups=/proc/$pid/cgroup
 		! [ -e $group/freezer.state ] || { echo THAWED >$group/freezer.state; cat $group/freezer.state; }
 	done`
 
-// killsTracer kills what holds a process.
+// killsTracer kills the tracer of a process.
 const killsTracer = `tracer=$(sed -n 's/^TracerPid:[[:space:]]*//p' /proc/$pid/status)
 	! [ "$tracer" -gt 0 ] || { kill -KILL $tracer; echo killed $tracer; }`
 

@@ -16,17 +16,17 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// What the Redis holds, in bytes, and how many requests per second its client makes.
+// The bytes in the Redis, and its client's requests per second.
 const (
 	redisBytes = 8 << 20
 	redisRate  = 100
 )
 
-// container is one that moves, and what is known of it.
+// container is a container that moves, and its expected state.
 type container struct {
 	reference string // of godwit
 	at        string // the node where it runs
-	next      int    // the number that a counting one must print next
+	next      int    // the number that a counting container must print next
 	client    *workload.RedisCounter
 	hang      context.CancelFunc // ends the client
 }
@@ -72,7 +72,7 @@ func startRedis(t *testing.T) *container {
 	return c
 }
 
-// goesOn checks that the container runs on one node only, and goes on where it was.
+// goesOn checks that the container runs on one node only, and continues from its old state.
 func (c *container) goesOn(t *testing.T) {
 	t.Helper()
 	look := c.counts
@@ -88,7 +88,7 @@ func (c *container) goesOn(t *testing.T) {
 	})
 }
 
-// counts checks that a counting container has missed no number, and that there are new ones.
+// counts checks that a counting container has skipped no number, and that there are new ones.
 func (c *container) counts(t *testing.T) error {
 	t.Helper()
 	said := strings.Fields(must(t, c.at, "logs", c.reference))
@@ -104,7 +104,7 @@ func (c *container) counts(t *testing.T) error {
 	return fmt.Errorf("it is at %d", c.next)
 }
 
-// answers checks that the client of a Redis saw nothing wrong, and that there are new answers.
+// answers checks that the client of a Redis saw no error, and that there are new answers.
 func (c *container) answers(t *testing.T) error {
 	t.Helper()
 	seen := c.client.Seen()
@@ -118,7 +118,7 @@ func (c *container) answers(t *testing.T) error {
 	return errors.New("it does not answer")
 }
 
-// ends checks all that a container has kept.
+// ends checks all data of a container at the end.
 func (c *container) ends(t *testing.T) {
 	t.Helper()
 	c.goesOn(t)
@@ -134,7 +134,7 @@ func (c *container) ends(t *testing.T) {
 	}
 }
 
-// list is what a node has of the container.
+// list returns a node's containers with this reference.
 func (c *container) list(t *testing.T, node string) []engine.Container {
 	t.Helper()
 	var all []engine.Container
@@ -145,12 +145,12 @@ func (c *container) list(t *testing.T, node string) []engine.Container {
 	return slices.DeleteFunc(all, func(one engine.Container) bool { return one.Definition.Name != name })
 }
 
-// remove removes the container, wherever it is.
+// remove removes the container from any node.
 func (c *container) remove() {
 	for _, node := range labtest.Nodes() {
 		cmd, err := world.lab.Command(context.Background(), node, "godwit", "rm", "--force", c.reference)
 		if err == nil {
-			_ = cmd.Run() // at one of them it is not
+			_ = cmd.Run() // it fails on the node without the container
 		}
 	}
 }

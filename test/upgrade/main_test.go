@@ -1,6 +1,6 @@
-// Package upgrade has the previous release and this tree work together: containers move between them
-// both ways while a cluster is upgraded node by node and rolled back, and each takes over the journals
-// of the other. RELEASES says which release, and its binary is built from the repository's history.
+// Package upgrade tests the previous release together with this tree: containers move between them both
+// ways while a cluster is upgraded node by node and rolled back, and each takes over the journals of the
+// other. RELEASES names the release, and its binary is built from the repository's history.
 package upgrade
 
 import (
@@ -22,14 +22,14 @@ const image = "localhost/upgrade:latest"
 // client is a machine beside the nodes.
 const client = "client"
 
-// world is what all tests share.
+// world is shared by all tests.
 var world struct {
 	lab      *lab.Lab
 	redis    string             // the archive of its image
 	programs map[version]string // the binaries, on the machine
 }
 
-// version is what runs on a node.
+// version is the program of a node.
 type version string
 
 const (

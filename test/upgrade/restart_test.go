@@ -14,9 +14,9 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// TestRestartPolicyBesidePrevious ends a container that is to run always while the other node runs
-// the previous release, which cannot say whether it has a container. The container waits, and ps
-// says for what. A user who knows better starts it.
+// TestRestartPolicyBesidePrevious ends a container with restart policy always while the other node runs the
+// previous release, which cannot report whether it has a container. The container waits, and ps says for
+// what. A user who knows better starts it.
 func TestRestartPolicyBesidePrevious(t *testing.T) {
 	c := &cluster{}
 	c.use(t, "a", present)
@@ -54,8 +54,8 @@ func TestRestartPolicyBesidePrevious(t *testing.T) {
 	}
 }
 
-// recordsEnd waits until the monitor of a container has recorded its end: an agent that looked before
-// would have seen the container run.
+// recordsEnd waits until a container's monitor has recorded its end: an agent that looked earlier would see
+// the container run.
 func recordsEnd(t *testing.T, node, id string) {
 	t.Helper()
 	root, err := world.lab.Root(node)
@@ -80,9 +80,9 @@ func recordsEnd(t *testing.T, node, id string) {
 	})
 }
 
-// TestStaleDeparture has this tree begin a migration that the previous release undoes, and the
-// previous release one that comes to the target. When this tree is back, and the journal is lost,
-// the durable note is of the migration that was undone, and the container runs at the target only.
+// TestStaleDeparture: this tree begins a migration that the previous release undoes, and the previous
+// release completes another one. When this tree is back, and the journal is lost, the durable note
+// describes the undone migration, and the container runs at the target only.
 func TestStaleDeparture(t *testing.T) {
 	c := &cluster{}
 	c.use(t, "a", present)

@@ -18,11 +18,12 @@ import (
 // patience is how long a condition may take to come true on a machine that is busy with other things.
 const patience = 2 * time.Minute
 
-// stages are what the nodes run, one after the other: an upgrade node by node, and its rollback.
+// stages are the programs of the nodes, one stage after the other: an upgrade node by node, and its
+// rollback.
 var stages = []struct {
 	name    string
 	a, b    version
-	changed string // the node whose program has changed; empty: both
+	changed string // the node with a new program; empty: both
 }{
 	{"before", previous, previous, ""},
 	{"a upgraded", present, previous, "a"},
@@ -34,12 +35,12 @@ var stages = []struct {
 // cluster is two nodes with containers that move between them.
 type cluster struct {
 	containers []*container
-	failed     []string // moves that were not to fail
+	failed     []string // unexpected failures
 }
 
-// TestRollingUpgrade moves containers to and fro at every stage of an upgrade and of its rollback, while a
-// client asks one of them all the time. At each change of a node's program a migration is under way, which
-// the other program carries on. UPGRADE_MOVES (default 20) is how many moves there are without those.
+// TestRollingUpgrade moves containers back and forth at every stage of an upgrade and of its rollback,
+// while a client uses one of them all the time. Whenever a node's program changes, a migration is under
+// way, which the other program continues. UPGRADE_MOVES (default 20) is the number of moves without those.
 func TestRollingUpgrade(t *testing.T) {
 	moves := 20
 	if text := os.Getenv("UPGRADE_MOVES"); text != "" {
@@ -77,7 +78,7 @@ func TestRollingUpgrade(t *testing.T) {
 
 var modes = []migration.Mode{migration.PreCopy, migration.Cold, migration.Hybrid, migration.PostCopy}
 
-// use has a node run a program from now on.
+// use changes a node's program.
 func (c *cluster) use(t *testing.T, node string, v version) {
 	t.Helper()
 	if err := world.lab.StopAgent(t.Context(), node); err != nil {
@@ -102,9 +103,8 @@ func (c *cluster) replace(t *testing.T, node string, v version) {
 	}
 }
 
-// change replaces a node's program while a migration waits there, with the agent killed: the other
-// program reads its journal. On the node that the container leaves it waits when it is in doubt, on the
-// other one before it restores.
+// change replaces a node's program while a migration waits there, with the agent killed: the other program
+// reads its journal. On the source the migration waits in doubt, on the target before it restores.
 func (c *cluster) change(t *testing.T, node string, v version) {
 	t.Helper()
 	one := c.containers[0]
@@ -164,7 +164,7 @@ func (c *cluster) move(t *testing.T, one *container, mode migration.Mode) {
 	one.goesOn(t)
 }
 
-// report is what a node says of a migration; one that it does not know has ended.
+// report returns a node's report of a migration; an unknown migration has ended.
 func report(t *testing.T, node, id string) migration.Report {
 	t.Helper()
 	var list []migration.Report
@@ -193,7 +193,7 @@ func must(t *testing.T, node string, args ...string) string {
 	return out
 }
 
-// writeResult leaves the figures of a run with UPGRADE_JSON in that file.
+// writeResult writes the figures of a run to the file UPGRADE_JSON.
 func (c *cluster) writeResult(t *testing.T, moves int, took time.Duration) {
 	t.Helper()
 	path := os.Getenv("UPGRADE_JSON")

@@ -24,13 +24,13 @@ const image = "localhost/zdtm:latest"
 // suiteVariable names the directory that scripts/fetch-zdtm.sh has made.
 const suiteVariable = "ZDTM_SUITE"
 
-// world is what all tests share.
+// world is shared by all tests.
 var world struct {
 	lab   *lab.Lab
 	suite string
 }
 
-// TestMain makes no lab without the suite: only the tests that need none run then.
+// TestMain makes no lab without the suite: then only the tests that need none run.
 func TestMain(m *testing.M) {
 	lab.RunHidden()
 	if world.suite = os.Getenv(suiteVariable); world.suite == "" {

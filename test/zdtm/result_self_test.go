@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSummarise counts outcomes, finds what is worse than plain runc, and goes on from a file.
+// TestSummarise counts outcomes, finds results worse than plain runc's, and resumes from a file.
 func TestSummarise(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zdtm.json")
 	r, err := readResults(path, true)

@@ -11,16 +11,16 @@ import (
 	"sync"
 )
 
-// outcome is what became of a program in one way.
+// outcome is the result of a program moved in one way.
 type outcome string
 
 const (
 	passed     outcome = "passed"
-	failed     outcome = "failed"      // the program says that its state is another one
+	failed     outcome = "failed"      // the program reports a changed state
 	refused    outcome = "refused"     // by name, before anything moved
-	rolledBack outcome = "rolled_back" // it goes on where it was
+	rolledBack outcome = "rolled_back" // it continues at the source
 	lost       outcome = "lost"        // it runs nowhere
-	unfit      outcome = "unfit"       // the program does not start in such a container; in no figure
+	unfit      outcome = "unfit"       // the program does not start in such a container; not counted
 )
 
 // way is how programs are moved: plain runc, or a mode.
@@ -36,7 +36,7 @@ const (
 
 func allWays() []way { return []way{runc, cold, preCopy, postCopy, hybrid} }
 
-// one is what became of one program in one way.
+// one is the result of one program in one way.
 type one struct {
 	Name   string  `json:"name"`
 	Way    way     `json:"way"`
@@ -44,21 +44,21 @@ type one struct {
 	Why    string  `json:"why,omitempty"`
 }
 
-// results of all programs and ways, which are in a file after each.
+// results are the results of all programs and ways, which are saved to a file after each.
 type results struct {
 	mutex sync.Mutex
 	path  string
 	cases []one
 }
 
-// document is the form of the file.
+// document is the format of the file.
 type document struct {
 	Ways  map[way]map[outcome]int `json:"ways"`
 	Worse []string                `json:"worse"`
 	Cases []one                   `json:"cases"`
 }
 
-// readResults takes what a run before has found, if this one goes on where that ended.
+// readResults reads the results of an earlier run, if this run resumes it.
 func readResults(path string, resume bool) (*results, error) {
 	r := &results{path: path}
 	if !resume {
@@ -76,7 +76,7 @@ func readResults(path string, resume bool) (*results, error) {
 	return r, err
 }
 
-// of is what became of a program, by way.
+// of returns the results of a program, by way.
 func (r *results) of(name string) map[way]one {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -89,7 +89,7 @@ func (r *results) of(name string) map[way]one {
 	return all
 }
 
-// add notes outcomes and writes the file.
+// add adds outcomes and writes the file.
 func (r *results) add(found ...one) error {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -109,8 +109,8 @@ func (r *results) add(found ...one) error {
 	return os.Rename(r.path+".new", r.path)
 }
 
-// summarise counts, and finds what is worse than plain runc: it passes there, and neither passes
-// here nor is refused.
+// summarise counts, and finds results worse than plain runc's: programs that pass there, and neither pass
+// here nor are refused.
 func summarise(cases []one) document {
 	d := document{Ways: map[way]map[outcome]int{}, Worse: []string{}, Cases: cases}
 	right := map[string]bool{}
@@ -134,7 +134,7 @@ func summarise(cases []one) document {
 
 func isWorse(o outcome) bool { return o == failed || o == rolledBack || o == lost }
 
-// table is what the documentation shows.
+// table returns the table for the documentation.
 func table(d document) string {
 	var b strings.Builder
 	b.WriteString("| | right after the move | wrong after the move | refused | goes on at the source | " +

@@ -21,15 +21,15 @@ import (
 // peerDirectory is where node a keeps containers of plain runc.
 const peerDirectory = "/var/lib/zdtm"
 
-// peer makes containers of plain runc that are the same as one of Godwit's, the model: made from
-// its specification and its layers, so that both have the same mounts, namespaces, capabilities and
-// seccomp filter.
+// peer makes containers of plain runc that are the same as one of Godwit's, the model: made from its
+// specification and its layers, so that both have the same mounts, namespaces, capabilities and seccomp
+// filter.
 type peer struct {
 	model container
 	spec  []byte
-	lower string // layers, as overlayfs wants them
+	lower string // layers, in overlayfs's format
 	runc  string
-	path  string // PATH with the CRIU that Godwit takes
+	path  string // PATH with Godwit's CRIU
 	count atomic.Int64
 }
 
@@ -69,7 +69,7 @@ func newPeer(ctx context.Context) (*peer, error) {
 	return p, err
 }
 
-// inNode is where this program finds a file of node a.
+// inNode returns where this program finds a file of node a.
 func inNode(path string) (string, error) {
 	root, err := world.lab.Root("a")
 	return filepath.Join(root, path), err
@@ -125,7 +125,7 @@ func (c twin) move(ctx context.Context, of program) (outcome, string) {
 	return c.look(ctx, of)
 }
 
-// make makes the bundle, and a network namespace, as Godwit's containers have, that CRIU does not carry.
+// make makes the bundle, and a network namespace, as Godwit's containers have, that CRIU does not save.
 func (c twin) make(ctx context.Context, of program) error {
 	var spec specs.Spec
 	if err := json.Unmarshal(c.peer.spec, &spec); err != nil {
@@ -138,7 +138,7 @@ func (c twin) make(ctx context.Context, of program) error {
 			spec.Linux.Namespaces[i].Path = "/run/netns/" + c.name
 		}
 	}
-	// As Godwit has it: files that lost their names travel, up to a size.
+	// As for Godwit: deleted open files are saved, up to a size.
 	spec.Annotations = map[string]string{"org.criu.config": c.dir + "/criu.conf"}
 	document, err := json.Marshal(spec)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c twin) make(ctx context.Context, of program) error {
 	return nil
 }
 
-// run runs runc with streams that are files: a container that stays has them, too.
+// run runs runc with files as streams: a container that stays inherits them.
 func (c twin) run(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -193,7 +193,7 @@ func (c twin) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// complaints are the ends of runc's and CRIU's logs.
+// complaints returns the ends of runc's and CRIU's logs.
 func (c twin) complaints() string {
 	var all []string
 	for _, name := range []string{"log", "work/dump.log", "work/restore.log"} {
@@ -214,7 +214,7 @@ func (c twin) complaints() string {
 	return strings.Join(all[max(0, len(all)-5):], "; ")
 }
 
-// awaitStart waits until the program has set up its state; it returns why it has not.
+// awaitStart waits until the program has set up its state; it returns the reason of a failure.
 func (c twin) awaitStart() string {
 	path, err := inNode(filepath.Join(c.dir, "upper/zdtm/status"))
 	if err != nil {
@@ -245,6 +245,6 @@ func (c twin) remove() {
 		{c.peer.runc, "--root", c.dir + "/runc", "delete", "--force", c.name},
 		{"umount", c.dir + "/rootfs"}, {"ip", "netns", "del", c.name}, {"rm", "-rf", c.dir},
 	} {
-		_, _ = execute(ctx, "a", command...) // what was not made is not there
+		_, _ = execute(ctx, "a", command...) // some may not exist
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-// patience is how long one step may take: a move, a look at its state.
+// patience is how long one step may take: a move, a check of the state.
 const patience = 3 * time.Minute
 
-// startPatience is how long a program may take to set up its state. Some wait for ever for what
-// they may not do in a container, such as to mount something.
+// startPatience is how long a program may take to set up its state. Some wait for ever for an operation
+// that a container forbids, such as a mount.
 const startPatience = 40 * time.Second
 
 // program is one of the suite's.
@@ -32,7 +32,7 @@ type program struct {
 
 func (p program) directory() string { return "/zdtm/" + filepath.Dir(p.name) }
 
-// start is the command of a container, finish the one that has the program look at its state.
+// start returns the command of a container, finish the command that makes the program check its state.
 func (p program) start() []string {
 	return append([]string{"/init", "start", p.directory(), "./" + filepath.Base(p.name)}, p.arguments...)
 }
@@ -50,7 +50,7 @@ func (p program) finish() []string {
 //	ZDTM_RESUME   go on where the run ended whose outcome is there
 func TestZdtm(t *testing.T) {
 	if world.suite == "" {
-		return // part of make zdtm only: it takes hours
+		return // only part of make zdtm: it takes hours
 	}
 	found, err := readResults(os.Getenv("ZDTM_JSON"), os.Getenv("ZDTM_RESUME") != "")
 	if err != nil {
@@ -75,7 +75,7 @@ func TestZdtm(t *testing.T) {
 				func(w way) bool { _, done := before[w]; return done })
 			now, err := tryAll(t.Context(), beside, p, left)
 			if err == nil {
-				_, err = world.lab.PID("a") // without a lab nothing of it is true
+				_, err = world.lab.PID("a") // without a lab, no result is valid
 			}
 			if err == nil {
 				err = found.add(now...)
@@ -88,16 +88,16 @@ func TestZdtm(t *testing.T) {
 	}
 }
 
-// otherwise says why programs may be worse off than with plain runc: a file that moves to another
-// node has another device and inode there, which docs/compatibility.md explains. They are in the
-// figures, and do not fail the test.
+// otherwise explains why programs may do worse than with plain runc: a file that moves to another node has
+// another device and inode there, as docs/compatibility.md explains. They are counted, and do not fail the
+// test.
 var otherwise = map[string]string{
 	"static/file_locks01": "it compares the device and inode of a locked file with those before the " +
 		"move; the lock is right",
 	"static/unlink_fstat03": "it compares the device and inode of an open file with those before the move",
 }
 
-// judge fails the test of a program that is worse off here than with plain runc.
+// judge fails the test of a program that does worse here than with plain runc.
 func judge(t *testing.T, name string, all map[way]one) {
 	t.Helper()
 	why := otherwise[name]
@@ -137,7 +137,7 @@ func waysAsked(t *testing.T) []way {
 	return chosen
 }
 
-// programs are those of the suite that are asked for.
+// programs returns the selected programs of the suite.
 func programs(t *testing.T) []program {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(world.suite, "tests"))
@@ -161,9 +161,9 @@ func programs(t *testing.T) []program {
 	return all
 }
 
-// tryAll tries a program in some ways. One container moves in all modes, one after the other, which
-// is quicker: if the program is right afterwards, it was so after each move. What stands against a
-// move is the same in all modes. In all other cases each mode is tried by itself.
+// tryAll tries a program in several ways. One container moves in all modes, one after the other, which is
+// faster: if the program is right afterwards, it was right after each move. Obstacles to a move are the
+// same in all modes. Otherwise each mode is tried separately.
 func tryAll(ctx context.Context, beside *peer, p program, ways []way) ([]one, error) {
 	var all []one
 	modes := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w == runc })
@@ -197,11 +197,11 @@ func tryAll(ctx context.Context, beside *peer, p program, ways []way) ([]one, er
 	return all, nil
 }
 
-// moved is what became of a program in a container that moves.
+// moved is the result of a program in a container that moves.
 type moved struct {
 	result outcome
 	why    string
-	moves  int // how many were tried and not refused
+	moves  int // attempted moves that were not refused
 }
 
 // move runs a program in a container of Godwit that moves in some modes, one after the other.
@@ -243,7 +243,7 @@ func (c *container) godwit(ctx context.Context, args ...string) (string, error) 
 	return execute(ctx, c.node, append([]string{"godwit"}, args...)...)
 }
 
-// execute runs a command in a node, and returns what it printed on both of its outputs.
+// execute runs a command in a node, and returns its output on both streams.
 func execute(ctx context.Context, node string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -257,7 +257,7 @@ func execute(ctx context.Context, node string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// errorText is short: the outcome of each program is kept.
+// errorText is short, because the result of each program is saved.
 func errorText(err error, out string) string {
 	out = strings.TrimSpace(out)
 	const longest = 600
@@ -267,7 +267,7 @@ func errorText(err error, out string) string {
 	return err.Error() + ": " + out
 }
 
-// awaitStart waits until the program has set up its state; it returns why it has not.
+// awaitStart waits until the program has set up its state; it returns the reason of a failure.
 func (c *container) awaitStart(ctx context.Context) (why string, err error) {
 	var out string
 	labtest.Within(startPatience, func() bool {
@@ -292,7 +292,7 @@ func lastLine(text string) string {
 func (c *container) migrate(ctx context.Context, mode way) (outcome, string) {
 	to := map[string]string{"a": "b", "b": "a"}[c.node]
 	args := []string{"migrate", c.name, to, "--mode", string(mode), "--json", "--wait"}
-	if mode == hybrid { // that something follows
+	if mode == hybrid { // so that memory follows
 		args = append(args, "--downtime-target", "1ms", "--max-rounds", "2")
 	}
 	out, err := c.godwit(ctx, args...)
@@ -323,13 +323,13 @@ func (c *container) migrate(ctx context.Context, mode way) (outcome, string) {
 	return lost, report.Result + " " + out
 }
 
-// look has the program look at its state, and wants it to be right.
+// look makes the program check its state.
 func (c *container) look(ctx context.Context, p program) (outcome, string) {
 	out, err := c.godwit(ctx, append([]string{"exec", c.name}, p.finish()...)...)
 	return verdict(out, err)
 }
 
-// verdict reads what a program has said at its end: its last line is PASS, or what is wrong.
+// verdict parses a program's last line: PASS, or the error.
 func verdict(out string, err error) (outcome, string) {
 	if err != nil {
 		return failed, errorText(err, out)

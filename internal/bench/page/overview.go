@@ -6,14 +6,14 @@ import (
 	"github.com/godwit/godwit/internal/bench"
 )
 
-// overview compares, for each workload and link, how long it stood still: as was published, with
-// today's tools, and with Godwit.
+// overview compares how long each workload stood still over each link: as published, with today's tools,
+// and with Godwit.
 type overview struct {
 	Labels []string `json:"labels"`
-	Series []stack  `json:"series"` // no bar is 0
+	Series []stack  `json:"series"` // bars are never 0
 }
 
-// The ways that stand for all others there, the best known first: what was measured counts.
+// The ways that represent all others, the best known first: the first measured one counts.
 func representatives() []struct {
 	label string
 	ways  []string
@@ -45,7 +45,7 @@ func newOverview(result bench.Result) overview {
 	return o
 }
 
-// firstDowntime is that of the first way that was measured, or 0.
+// firstDowntime returns the downtime of the first measured way, or 0.
 func firstDowntime(result bench.Result, s of, ways []string) float64 {
 	for _, way := range ways {
 		for _, row := range result.Rows {

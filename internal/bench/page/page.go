@@ -26,27 +26,27 @@ var layout string
 // section is one workload over one link.
 type section struct {
 	Title  string `json:"title"`
-	Name   string `json:"-"` // of the place in the page
+	Name   string `json:"-"` // of its place in the page
 	of     of
 	Ways   []string      `json:"ways"`
 	Freeze []stack       `json:"freeze"` // parts of the downtime, in seconds
 	Total  []stack       `json:"total"`  // parts of the whole time, in seconds
-	Bytes  []stack       `json:"bytes"`  // what was sent when, in bytes
+	Bytes  []stack       `json:"bytes"`  // sent bytes, by phase
 	Traces []bench.Trace `json:"traces"` // of the first run of each way
 	Lines  []line        `json:"-"`
 	Notes  []string      `json:"-"`
 }
 
-// of is what a section is about.
+// of identifies a section's workload and link.
 type of struct{ workload, link string }
 
-// line is one of a table. Its kind is a class of the style sheet.
+// line is a line of a table. Its kind is a class of the style sheet.
 type line struct {
 	Kind  string
 	Cells []text
 }
 
-// text is what is told of a metric.
+// text is the text of a metric.
 type text struct{ Median, Interval string }
 
 func newLine(way string) line {
@@ -65,7 +65,7 @@ type stack struct {
 	Data  []float64 `json:"data"`
 }
 
-// document is what the layout shows.
+// document is the input of the layout.
 type document struct {
 	Result   bench.Result
 	Overview overview
@@ -75,7 +75,7 @@ type document struct {
 	Script   template.JS
 }
 
-// WriteFile writes the page, whole or not at all.
+// WriteFile writes the page, completely or not at all.
 func WriteFile(result bench.Result, path string) error {
 	content, err := render(result)
 	if err == nil {
@@ -111,7 +111,7 @@ func render(result bench.Result) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// sections has one for each workload and link, in the order of the rows.
+// sections returns one section for each workload and link, in the order of the rows.
 func sections(result bench.Result) []section {
 	var all []section
 	for i, row := range result.Rows {
@@ -171,7 +171,7 @@ func (t table) value(way, metric string) float64 {
 	return 0
 }
 
-// stacked makes a part of the bars.
+// stacked returns a part of the bars.
 func (t table) stacked(ways []string, label string, of func(way string) float64) stack {
 	s := stack{Label: label}
 	for _, way := range ways {
@@ -180,8 +180,7 @@ func (t table) stacked(ways []string, label string, of func(way string) float64)
 	return s
 }
 
-// freeze has the parts of the downtime, whoever names them, in the order of time; what has no name
-// is the rest.
+// freeze returns the parts of the downtime, by any way's names, in the order of time; the rest has no name.
 func (t table) freeze(ways []string) []stack {
 	names := inOrder()
 	for c := range t {
@@ -207,8 +206,8 @@ func (t table) freeze(ways []string) []stack {
 	return append(all, rest)
 }
 
-// inOrder lists the steps of a move. Some are commands of other ways, some phases of Godwit's,
-// restore and stop both.
+// inOrder lists the steps of a move. Some are commands of other ways, some phases of Godwit's, restore and
+// stop both.
 func inOrder() []string {
 	return []string{
 		"stop", "freeze", "checkpoint", "dump", "copy", "send", "transfer", "receive", "wait", "connect",
@@ -216,7 +215,7 @@ func inOrder() []string {
 	}
 }
 
-// place is that of a step; those that are not listed come last.
+// place returns the position of a step; unlisted steps come last.
 func place(name string) int {
 	if i := slices.Index(inOrder(), name); i >= 0 {
 		return i
@@ -224,8 +223,8 @@ func place(name string) int {
 	return len(inOrder())
 }
 
-// total has the parts of the whole time. Of ways that are not Godwit's no phases are known but what
-// stands still and what follows.
+// total returns the parts of the whole time. Ways other than Godwit's have no known phases except the
+// downtime and what follows.
 func (t table) total(ways []string) []stack {
 	whole := func(way string) float64 {
 		return max(t.value(way, "total_seconds"),
@@ -288,7 +287,7 @@ func (t table) sent(ways []string) []stack {
 
 type column struct{ title, metric string }
 
-// shown are the columns of the tables.
+// shown returns the columns of the tables.
 func shown() []column {
 	return []column{
 		{"", ""}, {"downtime", "downtime_seconds"}, {"limit: bytes / bandwidth", "downtime_limit_seconds"},
@@ -300,7 +299,7 @@ func shown() []column {
 	}
 }
 
-// text is a median with its interval.
+// text formats a median with its interval.
 func (t table) text(way, metric string) text {
 	row, ok := t[cell{way, metric}]
 	if !ok {
@@ -317,7 +316,7 @@ func (t table) text(way, metric string) text {
 	return told
 }
 
-// amount writes a number with its unit, with three digits.
+// amount formats a number with its unit, with three digits.
 func amount(value float64, unit string) string {
 	switch {
 	case unit == "bytes" && value < 1e6:
@@ -332,7 +331,7 @@ func amount(value float64, unit string) string {
 	return fmt.Sprintf("%.3g s", value)
 }
 
-// near tells what the link allows, and how near to that it was.
+// near formats the minimum that the link allows, and how near the result is.
 func near(a bench.Asked) string {
 	if a.Reach == nil || *a.Reach <= 0 {
 		return ""

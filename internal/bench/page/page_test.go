@@ -68,7 +68,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestStacks adds up what is stacked: it is the whole.
+// TestStacks: the stacked parts add up to the whole.
 func TestStacks(t *testing.T) {
 	s := newSection(result(), "study a: <b>", "5mbit/50ms")
 	for i, want := range []float64{2, 0.2} {

@@ -21,7 +21,7 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// uncompressedLabel is what containerd notes of a compressed layer: its DiffID.
+// uncompressedLabel is containerd's label of a compressed layer: its DiffID.
 const uncompressedLabel = "containerd.io/uncompressed"
 
 // blob is content of a namespace.
@@ -30,7 +30,7 @@ type blob struct {
 	bytes             int64
 }
 
-// spaces are all namespaces. Content is the same in each of them.
+// spaces returns all namespaces. Content is the same in each of them.
 func (s *Store) spaces(ctx context.Context) (names []string, err error) {
 	listed, err := s.namespaces.List(ctx, &namespaces.ListNamespacesRequest{})
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) spaces(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// info finds content by its digest. None: nil.
+// info finds content by its digest; nil if there is none.
 func (s *Store) info(ctx context.Context, namespace, digest string) (*blob, error) {
 	reply, err := s.content.Info(Within(ctx, namespace), &content.InfoRequest{Digest: digest})
 	if missing(err) {
@@ -54,8 +54,8 @@ func (s *Store) info(ctx context.Context, namespace, digest string) (*blob, erro
 	return &blob{namespace, digest, reply.GetInfo().GetSize()}, nil
 }
 
-// layer finds the archive of a layer, not compressed if there is such a one: it need not be what
-// its label says. None: nil.
+// layer finds the archive of a layer, uncompressed if possible: its content need not match its label. nil
+// if there is none.
 func (s *Store) layer(ctx context.Context, diffID string) (*blob, error) {
 	spaces, err := s.spaces(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Store) layer(ctx context.Context, diffID string) (*blob, error) {
 	return nil, nil //nolint:nilnil // said
 }
 
-// exact finds content by its digest in one of some namespaces. None: nil.
+// exact finds content by its digest in one of several namespaces; nil if there is none.
 func (s *Store) exact(ctx context.Context, spaces []string, digest string) (*blob, error) {
 	for _, namespace := range spaces {
 		if found, err := s.info(ctx, namespace, digest); found != nil || err != nil {
@@ -82,8 +82,8 @@ func (s *Store) exact(ctx context.Context, spaces []string, digest string) (*blo
 	return nil, nil //nolint:nilnil // said
 }
 
-// kept finds what is kept as a layer: of one that has documents just what these name, or else the
-// archive of a layer, however it is.
+// kept finds the content that is stored as a layer: with documents, exactly what they name, or else any
+// archive of the layer.
 func (s *Store) kept(ctx context.Context, image engine.Image, digest string) (*blob, error) {
 	if len(image.Manifests) == 0 || !s.config.Whole {
 		return s.layer(ctx, digest)
@@ -95,7 +95,7 @@ func (s *Store) kept(ctx context.Context, image engine.Image, digest string) (*b
 	return s.exact(ctx, spaces, digest)
 }
 
-// labelled finds a compressed layer in a namespace. None: nil.
+// labelled finds a compressed layer in a namespace; nil if there is none.
 func (s *Store) labelled(ctx context.Context, namespace, diffID string) (*blob, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,7 +115,7 @@ func (s *Store) labelled(ctx context.Context, namespace, diffID string) (*blob, 
 	return nil, fmt.Errorf("ask containerd for layer %s: %w", diffID, err)
 }
 
-// open reads content from its begin.
+// open reads content from its beginning.
 func (s *Store) open(ctx context.Context, b blob) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := s.content.Read(Within(ctx, b.namespace), &content.ReadContentRequest{Digest: b.digest})
@@ -126,7 +126,7 @@ func (s *Store) open(ctx context.Context, b blob) (io.ReadCloser, error) {
 	return &blobReader{stream: stream, cancel: cancel}, nil
 }
 
-// blobReader reads what containerd sends of content.
+// blobReader reads content that containerd sends.
 type blobReader struct {
 	stream content.Content_ReadClient
 	cancel context.CancelFunc
@@ -151,8 +151,9 @@ func (r *blobReader) Close() error {
 	return nil
 }
 
-// small reads content of a namespace that may have so many bytes, and compares its digest. None, or
-// none that is so: nil. Anybody may have put it there, for other purposes, so that is no error.
+// small reads content of a namespace of at most most bytes, and compares its digest. It returns nil if
+// there is none, or it does not match. Any program may have put it there, for other purposes, so that is no
+// error.
 func (s *Store) small(ctx context.Context, namespace, digest string, most int64) ([]byte, error) {
 	if imagestore.CheckDigest(digest) != nil {
 		return nil, nil
@@ -181,11 +182,11 @@ func digestOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// sendAtOnce is how much of content containerd is sent in a message.
+// sendAtOnce is how many bytes of content go to containerd in a message.
 const sendAtOnce = 1 << 20
 
-// put has containerd keep content, in the namespace of ctx, with labels. What it has already, in
-// whatever namespace, it is not sent.
+// put stores content in containerd, in the namespace of ctx, with labels. It does not send content that
+// containerd has already, in any namespace.
 func (s *Store) put(ctx context.Context, d *types.Descriptor, labels map[string]string,
 	open func() (io.ReadCloser, error)) error {
 	err := s.write(ctx, d, labels, open)
@@ -198,7 +199,7 @@ func (s *Store) put(ctx context.Context, d *types.Descriptor, labels map[string]
 	return nil
 }
 
-// label adds labels to content that is there. Those that it has stay as they are.
+// label adds labels to existing content. Its other labels stay as they are.
 func (s *Store) label(ctx context.Context, digest string, labels map[string]string) error {
 	found, err := s.content.Info(ctx, &content.InfoRequest{Digest: digest})
 	if err != nil {
@@ -229,7 +230,7 @@ func (s *Store) write(ctx context.Context, d *types.Descriptor, labels map[strin
 		return err
 	}
 	ask := func(request *content.WriteContentRequest) (*content.WriteContentResponse, error) {
-		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // of that it says why
+		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // the answer says why
 			return nil, err
 		}
 		return stream.Recv()
@@ -253,7 +254,7 @@ func (s *Store) write(ctx context.Context, d *types.Descriptor, labels map[strin
 	return err
 }
 
-// send sends content, and tells how much it was.
+// send sends content, and returns how many bytes.
 func send(open func() (io.ReadCloser, error),
 	ask func(*content.WriteContentRequest) (*content.WriteContentResponse, error)) (int64, error) {
 	in, err := open()

@@ -12,12 +12,11 @@ import (
 // dialPatience bounds how long it takes to connect to a socket of this machine.
 const dialPatience = 100 * time.Millisecond
 
-// Dial makes a client of a containerd, which need not run. Whoever asks it connects anew: a client
-// that waits longer each time that it could not would say that a containerd which was started again
-// is not there, for as long as two minutes.
+// Dial makes a client of a containerd, which need not run. Each call connects anew: a client that waits
+// longer after each failure would report a restarted containerd as missing, for up to two minutes.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a socket of root's
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a root's socket
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any,
 			to *grpc.ClientConn, ask grpc.UnaryInvoker, options ...grpc.CallOption) error {
 			connectAnew(ctx, to)
@@ -30,8 +29,8 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 		}))
 }
 
-// connectAnew has a client that waits before it connects again do so now. It is in this state until
-// it has (gRPC, pick_first).
+// connectAnew makes a client that waits before its next connection attempt connect now. The client stays in
+// this state until it has connected (gRPC, pick_first).
 func connectAnew(ctx context.Context, to *grpc.ClientConn) {
 	if to.GetState() != connectivity.TransientFailure {
 		return

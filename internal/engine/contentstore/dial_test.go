@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// TestDial: a containerd that was away, for however many questions, is asked as soon as it is there again.
+// TestDial: a containerd that was away, for however many calls, is called as soon as it is back.
 func TestDial(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
 	connection, err := Dial(socket)
@@ -23,7 +23,7 @@ func TestDial(t *testing.T) {
 	defer connection.Close()
 	client := version.NewVersionClient(connection)
 	for range 2 {
-		for range 3 { // a client of its own accord waits for a second after the first
+		for range 3 { // by itself, a client waits for a second after the first
 			if _, err := client.Version(t.Context(),
 				&emptypb.Empty{}); status.Code(err) != codes.Unavailable {
 				t.Fatalf("nobody is there, and it says %v", err)

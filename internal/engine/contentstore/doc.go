@@ -1,8 +1,7 @@
-// Package contentstore is how a containerd keeps images, by its API: for the engine containerd, and
-// for a Docker that has its containerd keep them. It knows neither: in which namespace and under
-// which name something is made they say.
+// Package contentstore uses a containerd's image store, through its API: for the engine containerd, and for
+// a Docker whose images are in containerd. It knows neither: they choose the namespace and the names.
 //
-// An image there is documents: an index or a manifest, to which its name leads, then its
-// configuration and its layers, each by the digest of how it is kept, which may be compressed. What
-// is unpacked of a layer is a snapshot, which has the digest of all that is in it.
+// An image there consists of documents: an index or a manifest, to which its name leads, then its
+// configuration and its layers, each stored by the digest of its stored form, which may be compressed. An
+// unpacked layer is a snapshot, which has the digest of its whole content.
 package contentstore

@@ -13,16 +13,16 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// documents lead from what the name of an image leads to, to its configuration and its layers: a
-// manifest, below any number of indexes.
+// documents lead from the target of an image's name to its configuration and its layers: a manifest, below
+// any number of indexes.
 type documents struct {
 	raw      [][]byte // topmost first
 	kinds    []mediatypes.MediaType
-	places   []int // of the next one, in each index
+	places   []int // of the next document, in each index
 	manifest v1.Manifest
 }
 
-// parseDocuments wants what another node says of an image to lead to its configuration.
+// parseDocuments checks that another node's documents of an image lead to its configuration.
 func parseDocuments(image engine.Image) (*documents, error) {
 	d := &documents{raw: image.Manifests}
 	if len(d.raw) > maxIndexDepth+1 {
@@ -50,7 +50,7 @@ func parseDocuments(image engine.Image) (*documents, error) {
 	return d, nil
 }
 
-// kindOf is what a document says that it is. One of the OCI need not.
+// kindOf returns a document's own media type. A document of the OCI need not have one.
 func kindOf(raw []byte, manifest bool) (mediatypes.MediaType, error) {
 	var said struct {
 		MediaType mediatypes.MediaType `json:"mediaType"`
@@ -101,7 +101,7 @@ func (d *documents) check(image engine.Image) error {
 	return nil
 }
 
-// digests are those of the layers as they are kept, lowest first.
+// digests returns the digests of the layers as stored, lowest first.
 func (d *documents) digests() (all []string) {
 	for _, layer := range d.manifest.Layers {
 		all = append(all, layer.Digest.String())

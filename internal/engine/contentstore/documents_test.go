@@ -16,7 +16,7 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// packedImage is an image of one compressed layer, behind an index, and what is kept as its layer.
+// packedImage returns an image of one compressed layer, behind an index, and the stored form of its layer.
 func packedImage(t *testing.T) (image engine.Image, blob []byte) {
 	t.Helper()
 	layer := []byte("layer")
@@ -55,7 +55,7 @@ func packedImage(t *testing.T) (image engine.Image, blob []byte) {
 	}, blob
 }
 
-// TestDocuments: what leads to an image is taken as it is if it leads there, and else refused.
+// TestDocuments: documents that lead to an image are kept unchanged, and others are refused.
 func TestDocuments(t *testing.T) {
 	image, blob := packedImage(t)
 	d, err := parseDocuments(image)
@@ -91,8 +91,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestWhole: where nothing can be made of an image without all archives, those are missing that are
-// nowhere here, as they are kept where it comes from, or as archives where that is not told.
+// TestWhole: if an image needs all archives, the missing ones are listed, as stored at the source, or as
+// archives if that is not known.
 func TestWhole(t *testing.T) {
 	image, blob := packedImage(t)
 	plain := strings.NewReplacer(digestOf(blob), image.Layers[0], string(mediatypes.OCILayer),
@@ -131,7 +131,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestBlob: what is kept as a layer is had as it is, by its own digest, and an image tells of it.
+// TestBlob: the stored form of a layer is found by its own digest, and an image lists it.
 func TestBlob(t *testing.T) {
 	image, blob := packedImage(t)
 	f := &fake{names: []string{"own"}, blobs: map[string][]byte{digestOf(blob): blob, image.ID: image.Config},
@@ -173,8 +173,8 @@ func TestBlob(t *testing.T) {
 	}
 }
 
-// TestEndless: a compressed layer that becomes larger than any honest one is not read to its end,
-// and only once.
+// TestEndless: a compressed layer that becomes larger than any honest one is not read to its end, and only
+// once.
 func TestEndless(t *testing.T) {
 	const most = 1 << 20
 	packed := zipped(t, make([]byte, 8*most))

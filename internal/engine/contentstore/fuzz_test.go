@@ -8,8 +8,8 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// FuzzDocuments: what another node says of an image is refused, or leads to its configuration and
-// as many layers as it has.
+// FuzzDocuments: another node's documents of an image are refused, or lead to its configuration and all its
+// layers.
 func FuzzDocuments(f *testing.F) {
 	f.Add([]byte(`{"schemaVersion":2}`), []byte(nil), "sha256:aa", []byte(`["sha256:bb"]`))
 	manifest := []byte(`{"schemaVersion":2,"config":{"digest":"sha256:` + zeros +

@@ -34,7 +34,7 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// Bounds of what is kept of an image.
+// Bounds of an image's documents.
 const (
 	maxManifest   = 4 << 20
 	maxManifests  = 64 // of an index
@@ -44,23 +44,22 @@ const (
 // snapshotter is the one whose snapshots are overlays.
 const snapshotter = oci.Snapshotter
 
-// Config says of whose images a store is.
+// Config says whose images a store holds.
 type Config struct {
 	Connection *grpc.ClientConn
-	// Away is why containerd is not here, wrapping engine.ErrAway, or nil.
+	// Away returns why containerd is not here, wrapping engine.ErrAway, or nil.
 	Away func() error
-	// Check refuses a namespace in which nothing is to be made.
+	// Check refuses a namespace in which nothing may be made.
 	Check func(namespace string) error
-	// Name is that of an image which has come and has no other yet, by its configuration and by
-	// what the name leads to.
+	// Name returns a name for an image that has come and has no other yet, from its configuration and from
+	// the name's target.
 	Name func(id, target string) string
-	// Whole says that nothing can be made of an image of which the archive of a layer is not there,
-	// although that is unpacked.
+	// Whole means that an image is unusable without the archives of all layers, even if they are unpacked.
 	Whole bool
 }
 
-// Store is the images of a containerd. Content and snapshots are a namespace's own, but what is the
-// same is there once.
+// Store is the images of a containerd. Content and snapshots belong to a namespace, but identical ones are
+// stored once.
 type Store struct {
 	config     Config
 	content    content.ContentClient
@@ -93,7 +92,7 @@ func New(config Config) *Store {
 	}
 }
 
-// Within says in which namespace a question is meant, whatever was said before.
+// Within sets the namespace of a call, replacing an earlier one.
 func Within(ctx context.Context, namespace string) context.Context {
 	told, _ := metadata.FromOutgoingContext(ctx) // none yet
 	told = told.Copy()
@@ -103,7 +102,7 @@ func Within(ctx context.Context, namespace string) context.Context {
 
 func missing(err error) bool { return status.Code(err) == codes.NotFound }
 
-// platformImages are what a namespace has of what an image's name leads to, for the platform of this node.
+// platformImages returns the images of a name's target for the platform of this node, in a namespace.
 func (s *Store) platformImages(ctx context.Context, namespace string, target *types.Descriptor,
 	above [][]byte) ([]engine.Image, error) {
 	raw, err := s.small(ctx, namespace, target.GetDigest(), maxManifest)
@@ -121,7 +120,7 @@ func (s *Store) platformImages(ctx context.Context, namespace string, target *ty
 	}
 	var all []engine.Image
 	for _, one := range index.Manifests {
-		if !one.MediaType.IsIndex() && !one.MediaType.IsImage() { // a checkpoint's memory, for one
+		if !one.MediaType.IsIndex() && !one.MediaType.IsImage() { // for example a checkpoint's memory
 			continue
 		}
 		found, err := s.platformImages(ctx, namespace,
@@ -146,7 +145,7 @@ func (s *Store) manifestImage(ctx context.Context, namespace string, documents [
 		return nil, err
 	}
 	parsed, err := imagestore.Parse(id, config)
-	if err != nil { // it is for another platform, or no image of a container
+	if err != nil { // for another platform, or no image of a container
 		return nil, nil //nolint:nilerr // said
 	}
 	found := engine.Image{ID: id, Config: config, Layers: parsed.Layers, Namespace: namespace,
@@ -157,8 +156,8 @@ func (s *Store) manifestImage(ctx context.Context, namespace string, documents [
 	return []engine.Image{found}, nil
 }
 
-// Of finds the image that a container was made from by its name, if that leads to the layers of the
-// container still. None: nil.
+// Of finds the image from which a container was made, by its name, if the name still leads to the layers of
+// the container. nil if there is none.
 func (s *Store) Of(ctx context.Context, namespace, name, chain string) (*engine.Image, error) {
 	reply, err := s.images.Get(Within(ctx, namespace), &images.GetImageRequest{Name: name})
 	if missing(err) {
@@ -176,12 +175,12 @@ func (s *Store) Of(ctx context.Context, namespace, name, chain string) (*engine.
 	return nil, err
 }
 
-// In tells of the images of a namespace, and of what their names lead to.
+// In passes the images of a namespace, with the targets of their names, to tell.
 func (s *Store) In(ctx context.Context, namespace string, tell func(target string, one engine.Image)) error {
 	return s.eachOf(ctx, namespace, func(_, target string, one engine.Image) { tell(target, one) })
 }
 
-// each tells of all images of all namespaces, with their names.
+// each passes all images of all namespaces, with their names, to tell.
 func (s *Store) each(ctx context.Context, tell func(name string, one engine.Image)) error {
 	spaces, err := s.spaces(ctx)
 	for _, namespace := range spaces {
@@ -192,7 +191,7 @@ func (s *Store) each(ctx context.Context, tell func(name string, one engine.Imag
 	return err
 }
 
-// eachOf tells of all images of a namespace, with their names and what these lead to.
+// eachOf passes all images of a namespace, with their names and the names' targets, to tell.
 func (s *Store) eachOf(ctx context.Context, namespace string,
 	tell func(name, target string, one engine.Image)) error {
 	listed, err := s.images.List(Within(ctx, namespace), &images.ListImagesRequest{})
@@ -229,7 +228,7 @@ func (s *Store) Image(ctx context.Context, id string) (engine.Image, error) {
 	return found, err
 }
 
-// withName adds a name, short, as users write it, if it is one.
+// withName adds a valid name, in the short form that users write.
 func withName(names []string, name string) []string {
 	if short := imagestore.FamiliarName(name); imagestore.CheckName(name) == nil &&
 		!slices.Contains(names, short) {
@@ -238,7 +237,7 @@ func withName(names []string, name string) []string {
 	return names
 }
 
-// AllImages tells of all: what is of another version of one may be much like it.
+// AllImages returns all images: another version of an image may be similar to it.
 func (s *Store) AllImages(ctx context.Context) (all []engine.Image, err error) {
 	err = s.each(ctx, func(name string, one engine.Image) {
 		all = append(all, engine.Image{ID: one.ID, Names: withName(nil, name), Layers: one.Layers})
@@ -246,8 +245,8 @@ func (s *Store) AllImages(ctx context.Context) (all []engine.Image, err error) {
 	return all, err
 }
 
-// Lacks tells what is missing of an image: nothing if there is a snapshot of its layers, which is
-// all that a container needs, or if it is not known which layers it has.
+// Lacks returns what is missing of an image: nothing if there is a snapshot of its layers, which is all
+// that a container needs, or if its layers are not known.
 func (s *Store) Lacks(ctx context.Context, image engine.Image) (engine.Lack, error) {
 	if err := s.config.Away(); err != nil {
 		return engine.Lack{}, err
@@ -265,7 +264,7 @@ func (s *Store) Lacks(ctx context.Context, image engine.Image) (engine.Lack, err
 	return engine.Lack{Image: true, Layers: image.Layers[here:]}, nil
 }
 
-// lacksOf tells which archives are nowhere here of an image that is not there, or not whole.
+// lacksOf returns the archives that an absent or incomplete image lacks here.
 func (s *Store) lacksOf(ctx context.Context, image engine.Image) (lack engine.Lack, err error) {
 	archives := image.Layers
 	if len(image.Manifests) > 0 {
@@ -288,7 +287,7 @@ func (s *Store) lacksOf(ctx context.Context, image engine.Image) (lack engine.La
 	return lack, nil
 }
 
-// stacked counts the layers, from the lowest on, that containerd has upon each other.
+// stacked counts the layers, from the lowest on, that containerd has as stacked snapshots.
 func (s *Store) stacked(ctx context.Context, image engine.Image) (int, error) {
 	for i, chain := range imagestore.Chains(image.Layers) {
 		if is, err := HasSnapshot(ctx, s.snapshots, image.Namespace, chain); !is || err != nil {
@@ -298,7 +297,7 @@ func (s *Store) stacked(ctx context.Context, image engine.Image) (int, error) {
 	return len(image.Layers), nil
 }
 
-// HasSnapshot tells whether a namespace has a snapshot, also if it has no namespace of that name.
+// HasSnapshot reports whether a namespace has a snapshot, even if the namespace does not exist.
 func HasSnapshot(ctx context.Context, client snapshots.SnapshotsClient, namespace, key string) (bool, error) {
 	_, err := client.Stat(Within(ctx, namespace),
 		&snapshots.StatSnapshotRequest{Snapshotter: snapshotter, Key: key})
@@ -308,8 +307,7 @@ func HasSnapshot(ctx context.Context, client snapshots.SnapshotsClient, namespac
 	return err == nil, nil
 }
 
-// LayerBytes is how large the archive of a layer is that is here. One that is kept compressed is
-// read for that, once.
+// LayerBytes returns the size of a layer's archive that is here. A compressed layer is read for that, once.
 func (s *Store) LayerBytes(diffID string) (int64, error) {
 	if known, is := s.measured.Load(diffID); is {
 		size, _ := known.(measure) // what is stored is
@@ -330,7 +328,7 @@ func (s *Store) LayerBytes(diffID string) (int64, error) {
 	return bytes, err
 }
 
-// measure is what was found when a compressed layer was read.
+// measure is the result of reading a compressed layer.
 type measure struct {
 	bytes int64
 	err   error
@@ -375,8 +373,8 @@ func (s *Store) keeps(diffID string) (blob, error) {
 	return *found, nil
 }
 
-// OpenLayer opens the archive of a layer, or what containerd keeps as it, by that digest. At its
-// end it was what the digest says, or reading fails.
+// OpenLayer opens the archive of a layer, or its stored form in containerd, by that digest. Reading fails
+// at the end unless the content matches the digest.
 func (s *Store) OpenLayer(diffID string) (io.ReadCloser, error) {
 	kept, err := s.keeps(diffID)
 	if err != nil {
@@ -398,7 +396,7 @@ func (s *Store) OpenLayer(diffID string) (io.ReadCloser, error) {
 	}{archive, in}, nil
 }
 
-// Sync brings what containerd keeps to the disk.
+// Sync flushes containerd's files to disk.
 func (s *Store) Sync(ctx context.Context) error {
 	roots, err := s.roots(ctx)
 	for _, root := range roots {
@@ -407,7 +405,7 @@ func (s *Store) Sync(ctx context.Context) error {
 	return err
 }
 
-// roots are the directories of content and of snapshots.
+// roots returns the directories of content and of snapshots.
 func (s *Store) roots(ctx context.Context) (roots []string, err error) {
 	reply, err := s.plugins.Plugins(ctx, &introspection.PluginsRequest{
 		Filters: []string{"type==io.containerd.content.v1,id==content",

@@ -32,18 +32,18 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// fake is a containerd that has content, as others have put it there, and notes what it is given.
+// fake is a containerd with prepared content, which notes what it receives.
 type fake struct {
 	names   []string
-	blobs   map[string][]byte // by digest, which they need not have
+	blobs   map[string][]byte // by digest, which need not match
 	labels  map[string]string // DiffIDs of blobs, by digest
 	targets map[string]*types.Descriptor
-	shared  string // digest of what another namespace has
+	shared  string // digest of content that another namespace has
 	given   []byte
-	fails   error  // of what is given
+	fails   error  // of received content
 	runs    string // name of the image of a container
 
-	// digests of content whose size is not what is told, and that is gone when it is read
+	// digests of content whose reported size is wrong, and that is gone when it is read
 	understated, removed string
 }
 
@@ -202,7 +202,7 @@ func (f *fakeContent) Write(stream content.Content_WriteServer) error {
 	}
 }
 
-// storeOf are the images of such a containerd.
+// storeOf returns the images of such a containerd.
 func storeOf(t *testing.T, f *fake) *Store {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "containerd.sock")
@@ -246,8 +246,8 @@ func zipped(t *testing.T, data []byte) []byte {
 	return out.Bytes()
 }
 
-// TestLayers: a layer is found whichever namespace has it, compressed or not, and is what its
-// DiffID says, or reading it fails.
+// TestLayers: a layer is found in any namespace, compressed or not, and matches its DiffID, or reading it
+// fails.
 func TestLayers(t *testing.T) {
 	plainLayer, packedLayer, otherLayer := bytes.Repeat([]byte("plain"), 1000),
 		bytes.Repeat([]byte("packed"), 1000), []byte("other")
@@ -294,8 +294,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestImage: an image is found by what it is, also behind an index; what is damaged, large, endless, removed
-// meanwhile, or for others is none, and hinders no other.
+// TestImage: an image is found by its content, even behind an index; damaged, large, endless or removed
+// images, and images for others, do not count and do not hide others.
 func TestImage(t *testing.T) {
 	layer := digestOf([]byte("layer"))
 	config,
@@ -374,7 +374,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestPut: containerd is given what it has not, whole; what it has, in whatever namespace, it is not sent.
+// TestPut: containerd gets the complete content that it lacks; it does not get content that any namespace
+// has.
 func TestPut(t *testing.T) {
 	large := bytes.Repeat([]byte("content"), sendAtOnce/3)
 	d := &types.Descriptor{Digest: digestOf(large), Size: int64(len(large))}
@@ -405,7 +406,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestLabel: content that is there gets labels that it has not, and keeps those that it has.
+// TestLabel: existing content gets additional labels, and keeps its own.
 func TestLabel(t *testing.T) {
 	labelled, plain := []byte("labelled"), []byte("plain")
 	f := &fake{
@@ -425,7 +426,7 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// TestTakeRefuses: nothing is asked of a namespace of others, or of none.
+// TestTakeRefuses: an image for another user's namespace, or for none, is refused.
 func TestTakeRefuses(t *testing.T) {
 	s := storeOf(t, &fake{})
 	for _, namespace := range []string{"moby", ""} {
@@ -436,8 +437,8 @@ func TestTakeRefuses(t *testing.T) {
 	}
 }
 
-// TestName: an image gets the name of its container if that is free and the image is the
-// container's; its ID stays a name as long as a container has it.
+// TestName: an image gets the name of its container if that is free and the image is the container's; its
+// ID stays a name as long as a container uses it.
 func TestName(t *testing.T) {
 	const name = "docker.io/library/web:1"
 	layers := []string{digestOf([]byte("layer"))}

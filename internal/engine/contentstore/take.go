@@ -30,7 +30,7 @@ import (
 	imagestore "github.com/godwit/godwit/internal/files/image"
 )
 
-// Labels by which containerd knows what it must keep (docs/garbage-collection.md there).
+// Labels by which containerd knows what to keep (docs/garbage-collection.md there).
 const (
 	refSnapshot = "containerd.io/gc.ref.snapshot." + snapshotter
 	refContent  = "containerd.io/gc.ref.content."
@@ -39,15 +39,15 @@ const (
 
 const (
 	leasePrefix = "godwit-image-"
-	// leaseFor is how long something stays at most that an agent has left behind which does not come back.
+	// leaseFor is how long the leftovers of an agent that does not come back stay at most.
 	leaseFor = 24 * time.Hour
 )
 
-// Take has containerd take an image, by its API: it either has all of it then, under its ID as
-// name, or nothing new.
+// Take adds an image to containerd, through its API: containerd then has all of it, under its ID as name,
+// or nothing new.
 func (s *Store) Take(ctx context.Context, image engine.Image,
 	open func(string) (io.ReadCloser, int64, error)) error {
-	select { // two that take one image would need its room twice
+	select { // two calls for the same image would need its space twice
 	case s.taking <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("wait until containerd has taken another image: %w", context.Cause(ctx))
@@ -72,14 +72,15 @@ func (s *Store) take(ctx context.Context, image engine.Image, open imagestore.Op
 	if err != nil && made {
 		cleanup, cancel := asking(context.WithoutCancel(ctx))
 		defer cancel()
-		// unless somebody has something there by now
+		// unless another program has put something there by now
 		_, _ = s.namespaces.Delete(Within(cleanup, image.Namespace),
 			&namespaces.DeleteNamespaceRequest{Name: image.Namespace})
 	}
 	return err
 }
 
-// MakeNamespace tells whether it has made a namespace. containerd 1.6 wants to be asked within it.
+// MakeNamespace makes a namespace, and reports whether it did. containerd 1.6 expects the call within that
+// namespace.
 func MakeNamespace(ctx context.Context, client namespaces.NamespacesClient, name string) (made bool,
 	err error) {
 	_, err = client.Create(Within(ctx, name),
@@ -93,8 +94,8 @@ func MakeNamespace(ctx context.Context, client namespaces.NamespacesClient, name
 	return true, nil
 }
 
-// takeLeased brings an image with a lease, by which containerd keeps what nothing leads to yet, and
-// without which it removes that.
+// takeLeased adds an image under a lease, which makes containerd keep content that nothing refers to yet,
+// and otherwise removes.
 func (s *Store) takeLeased(ctx context.Context, image engine.Image, lack engine.Lack,
 	open imagestore.Opener) (err error) {
 	lease := leasePrefix + strings.ToLower(rand.Text())
@@ -116,15 +117,15 @@ func (s *Store) takeLeased(ctx context.Context, image engine.Image, lack engine.
 	return t.take(lack, open)
 }
 
-// leasePatience bounds how long containerd may take to remove what nobody has any more.
+// leasePatience bounds how long containerd may take to remove unreferenced content.
 const leasePatience = time.Minute
 
-// taken is an image that containerd takes.
+// taken is an image that is being added to containerd.
 type taken struct {
 	*Store
 	ctx   context.Context //nolint:containedctx // it says in which namespace, and with which lease
 	image engine.Image
-	// documents are those by which the image is known where it comes from; nil: it is made anew here.
+	// documents are the image's documents at the source; nil: it gets new ones here.
 	documents *documents
 }
 
@@ -148,7 +149,7 @@ func (t *taken) take(lack engine.Lack, open imagestore.Opener) error {
 	if err != nil {
 		return err
 	}
-	for _, root := range roots { // as it came, and unpacked
+	for _, root := range roots { // as received, and unpacked
 		if err := files.CheckSpace(root, coming.Bytes()+coming.Unpacked()); err != nil {
 			return err
 		}
@@ -170,7 +171,7 @@ func (t *taken) take(lack engine.Lack, open imagestore.Opener) error {
 	return t.record(blobs, chains[len(chains)-1])
 }
 
-// unknown are those of some layers that no namespace has.
+// unknown returns the digests of those layers that no namespace has.
 func (t *taken) unknown(diffIDs []string) (wanted []string, err error) {
 	for _, diffID := range diffIDs {
 		found, err := t.kept(t.ctx, t.image, diffID)
@@ -184,8 +185,8 @@ func (t *taken) unknown(diffIDs []string) (wanted []string, err error) {
 	return wanted, nil
 }
 
-// keep has the namespace have the archives of all layers. Of one that is unpacked, and whose
-// archive containerd has removed, it says what it would be, unless there is no image without.
+// keep adds the archives of all layers to the namespace. For a layer that is unpacked, and whose archive
+// containerd has removed, it describes the archive, unless the image needs it.
 func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor, err error) {
 	for i := range t.image.Layers {
 		find := t.find
@@ -197,7 +198,7 @@ func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor,
 			err = fmt.Errorf("%s: %w", d.GetDigest(), engine.ErrNoLayer)
 		}
 		if err == nil && open != nil {
-			err = t.put(t.ctx, d, nil, open) // whether it is that layer is not known yet
+			err = t.put(t.ctx, d, nil, open) // not yet known whether it is that layer
 		}
 		if err != nil {
 			return nil, err
@@ -207,7 +208,7 @@ func (t *taken) keep(coming imagestore.OpenedLayers) (blobs []*types.Descriptor,
 	return blobs, nil
 }
 
-// opened opens what has just come.
+// opened opens a layer that has just come.
 func opened(coming imagestore.OpenedLayers, digest string) (open func() (io.ReadCloser, error), bytes int64) {
 	i := slices.IndexFunc(coming, func(one imagestore.Opened) bool { return one.DiffID == digest })
 	if i < 0 {
@@ -216,8 +217,7 @@ func opened(coming imagestore.OpenedLayers, digest string) (open func() (io.Read
 	return func() (io.ReadCloser, error) { return io.NopCloser(coming[i].Archive), nil }, coming[i].Bytes
 }
 
-// findBlob finds what is kept as a layer where the image comes from: it has just come, or is here
-// in whatever namespace.
+// findBlob finds the stored form of a layer at the source: it has just come, or is here in any namespace.
 func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descriptor,
 	func() (io.ReadCloser, error), error) {
 	layer := t.documents.manifest.Layers[i]
@@ -233,8 +233,8 @@ func (t *taken) findBlob(i int, coming imagestore.OpenedLayers) (*types.Descript
 	return d, func() (io.ReadCloser, error) { return t.open(t.ctx, *kept) }, nil
 }
 
-// find finds the archive of a layer: it has just come, or is here in whatever namespace. open is
-// nil if it is nowhere.
+// find finds the archive of a layer: it has just come, or is here in any namespace. open is nil if it is
+// nowhere.
 func (t *taken) find(i int, coming imagestore.OpenedLayers) (d *types.Descriptor,
 	open func() (io.ReadCloser, error), err error) {
 	diffID := t.image.Layers[i]
@@ -250,7 +250,7 @@ func (t *taken) find(i int, coming imagestore.OpenedLayers) (d *types.Descriptor
 	return d, func() (io.ReadCloser, error) { return t.open(t.ctx, *kept) }, err
 }
 
-// describe says what the archive of a layer is, by its begin.
+// describe returns the descriptor of a layer's archive, from its beginning.
 func (t *taken) describe(kept blob) (*types.Descriptor, error) {
 	in, err := t.open(t.ctx, kept)
 	if err != nil {
@@ -273,7 +273,7 @@ func (t *taken) describe(kept blob) (*types.Descriptor, error) {
 	return d, nil
 }
 
-// unpack makes the snapshot of a layer upon those below it.
+// unpack makes the snapshot of a layer on top of those below it.
 func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string) (err error) {
 	parent := ""
 	if len(below) > 0 {
@@ -299,10 +299,10 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 	if err == nil {
 		return nil
 	}
-	there := status.Code(err) == codes.AlreadyExists // somebody else has unpacked it meanwhile
+	there := status.Code(err) == codes.AlreadyExists // another program has unpacked it meanwhile
 	cleanup, cancel := asking(context.WithoutCancel(t.ctx))
 	defer cancel()
-	// or it goes with the lease
+	// otherwise it goes with the lease
 	_, _ = t.snapshots.Remove(cleanup, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: key})
 	if there {
 		return nil
@@ -310,7 +310,7 @@ func (t *taken) unpack(d *types.Descriptor, diffID, chain string, below []string
 	return err
 }
 
-// record makes an image of what is there. It gets no name of the operator's.
+// record makes an image of the stored content. It gets no name that an operator might use.
 func (t *taken) record(blobs []*types.Descriptor, chain string) error {
 	config := &types.Descriptor{MediaType: string(mediatypes.OCIConfigJSON), Digest: t.image.ID,
 		Size: int64(len(t.image.Config))}
@@ -334,7 +334,7 @@ func (t *taken) record(blobs []*types.Descriptor, chain string) error {
 		if err := t.put(t.ctx, d.descriptor(i), labels, opener(d.raw[i])); err != nil {
 			return err
 		}
-		if i > 0 { // as containerd does, which counts them
+		if i > 0 { // as containerd does, which counts these labels
 			labels = map[string]string{fmt.Sprintf("%sm.%d", refContent, d.places[i-1]): digestOf(d.raw[i])}
 		}
 	}
@@ -347,7 +347,7 @@ func (t *taken) record(blobs []*types.Descriptor, chain string) error {
 	return err
 }
 
-// manifestOf is a manifest of layers as they are kept here.
+// manifestOf returns a manifest of the layers as stored here.
 func manifestOf(config *types.Descriptor, blobs []*types.Descriptor) ([]byte, error) {
 	manifest := v1.Manifest{SchemaVersion: 2, MediaType: mediatypes.OCIManifestSchema1}
 	var err error
@@ -374,9 +374,9 @@ func described(d *types.Descriptor) (v1.Descriptor, error) {
 		Digest: digest}, err
 }
 
-// Name gives an image that has come with a container the name by which that was made, in place of
-// its ID, unless an image there has the name: nothing that another node says takes a name away, nor
-// gives it to an image that the container is not of.
+// Name gives an image that has come with a container the name from which the container was made, in place
+// of its ID, unless another image here has the name: another node can neither take a name away, nor give it
+// to an image that is not the container's.
 func (s *Store) Name(ctx context.Context, d engine.Definition) {
 	if !imagestore.IsTagged(d.Image) || d.ImageID == "" {
 		return
@@ -395,26 +395,26 @@ func (s *Store) Name(ctx context.Context, d engine.Definition) {
 	_, err = s.images.Create(inside,
 		&images.CreateImageRequest{Image: &images.Image{Name: d.Image, Target: target}})
 	if err == nil && !s.runs(inside, d.ImageID) {
-		// it has two names otherwise
+		// otherwise the image has two names
 		_, _ = s.images.Delete(inside, &images.DeleteImageRequest{Name: d.ImageID})
 	}
 }
 
-// runs tells whether a container of a namespace was made from an image of this name, by which it is
-// found when that container leaves.
+// runs reports whether a container of a namespace was made from an image of this name, by which the image
+// is found when that container leaves.
 func (s *Store) runs(ctx context.Context, name string) bool {
 	listed, err := s.containers.List(ctx,
 		&containers.ListContainersRequest{Filters: []string{fmt.Sprintf("image==%q", name)}})
 	return err != nil || len(listed.GetContainers()) > 0
 }
 
-// Sweep ends the leases of images that an agent did not live to take: those that were made before a time.
+// Sweep ends the leases of images that a killed agent did not finish: those made before a given time.
 func (s *Store) Sweep(ctx context.Context, before time.Time) error {
 	if s.config.Away() != nil {
 		return nil
 	}
 	spaces, err := s.spaces(ctx)
-	if status.Code(errors.Unwrap(err)) == codes.Unavailable { // it does not run
+	if status.Code(errors.Unwrap(err)) == codes.Unavailable { // containerd does not run
 		return nil
 	}
 	for _, namespace := range spaces {

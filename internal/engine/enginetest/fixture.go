@@ -13,17 +13,17 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Fixture makes nodes with an engine each. Containers are made from an image with a busybox in
-// /bin, a user ann (1001:1002, member of group staff, 50) and nothing else that matters.
+// Fixture makes nodes with one engine each. Containers are made from an image with a busybox in /bin, a
+// user ann (1001:1002, member of group staff, 50) and nothing else of importance.
 type Fixture interface {
-	// NewNode makes a node, and removes it with all that is on it when the test ends.
+	// NewNode makes a node, and removes it with its contents when the test ends.
 	NewNode(t *testing.T) Node
 }
 
 // Node is one node with an engine.
 type Node interface {
 	engine.Engine
-	// Define fills in what the suite leaves open: id, name and image. It makes nothing.
+	// Define fills in the fields that the suite leaves open: id, name and image. It makes nothing.
 	Define(t *testing.T, d engine.Definition) engine.Definition
 	// Run makes and starts a container.
 	Run(t *testing.T, d engine.Definition)
@@ -74,7 +74,7 @@ func define(t *testing.T, n Node, script string, change ...func(*engine.Definiti
 	return n.Define(t, d)
 }
 
-// state is a container's state now.
+// state returns a container's current state.
 func state(t *testing.T, n Node, id string) engine.Container {
 	t.Helper()
 	ctr, err := n.Inspect(t.Context(), id)
@@ -89,7 +89,7 @@ func ended(t *testing.T, n Node, id string) engine.Container {
 	return state(t, n, id)
 }
 
-// output is what a container has written to a stream ("" for both).
+// output returns a container's output on a stream ("" for both).
 func output(t *testing.T, n Node, id, stream string) string {
 	t.Helper()
 	var all strings.Builder
@@ -119,16 +119,16 @@ func execute(t *testing.T, n Node, id, script string) (string, int) {
 	return out.String(), code
 }
 
-// trip is a move in the hands of a test.
+// trip is a move that a test controls.
 type trip struct {
 	from, to  Node
 	id        string
-	stay      []string // volumes that do
+	stay      []string // volumes that stay
 	departure engine.Departure
 	arrival   engine.Arrival
 }
 
-// prepare does what is done before the freeze.
+// prepare does the work before the freeze.
 func prepare(t *testing.T, from, to Node, id string) *trip {
 	t.Helper()
 	return prepareStaying(t, from, to, id)
@@ -162,11 +162,11 @@ func prepareStaying(t *testing.T, from, to Node, id string, stay ...string) *tri
 	return trip
 }
 
-// leave is why containers of these tests leave.
+// leave is the Leave of containers in these tests.
 var leave = engine.Leave{Migration: "0123456789abcdef", Target: "b", Mode: "cold",
 	Started: time.Unix(1_700_000_000, 0).UTC(), Stay: []string{"data"}}
 
-// freeze freezes the container, dumps it, and copies all that makes it up to the target.
+// freeze freezes the container, dumps it, and copies its whole state to the target.
 func (m *trip) freeze(t *testing.T) {
 	t.Helper()
 	must(t, m.departure.Settle(t.Context()))
@@ -202,7 +202,7 @@ func copyImages(t *testing.T, from, to string) {
 // granted lets a container run.
 var granted = engine.Permission{Ask: func() error { return nil }}
 
-// move moves a container, all the way.
+// move moves a container from beginning to end.
 func move(t *testing.T, from, to Node, id string) {
 	t.Helper()
 	moveStaying(t, from, to, id)

@@ -63,7 +63,7 @@ func testLimits(t *testing.T, f Fixture) {
 	}
 }
 
-// testThrottle slows a container down that has a limit and one that has none, and ends it.
+// testThrottle throttles a container with a limit and one without, and ends the throttling.
 func testThrottle(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
 	for own, quotas := range map[float64][2]string{ // cpu.max and cpu.cfs_quota_us
@@ -128,7 +128,7 @@ func limited(t *testing.T, pid int, controller string, alternatives []string) bo
 	return false
 }
 
-// cgroupDirs are the places where a controller's files for a process may be.
+// cgroupDirs returns the possible directories of a controller's files for a process.
 func cgroupDirs(t *testing.T, pid int, controller string) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "cgroup"))

@@ -15,10 +15,10 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// counter is a script that counts without end.
+// counter is a script that counts for ever.
 const counter = "i=0; while :; do echo $i; i=$((i+1)); sleep 0.01; done"
 
-// checkCount wants that a counter's output is complete, with no line twice.
+// checkCount checks that a counter's output is complete, with no line twice.
 func checkCount(t *testing.T, out string) {
 	t.Helper()
 	out = strings.ReplaceAll(out, "\r", "")
@@ -101,7 +101,7 @@ func testMoveFiles(t *testing.T, f Fixture) {
 	if out, code := execute(t, b, d.ID, "echo x >/sys/firmware/x"); code == 0 {
 		t.Errorf("what is hidden from it can be written to at the target: %q", out)
 	}
-	// The volume went with it, so the source can get it back.
+	// The volume has left with it, so the source can get it back.
 	move(t, b, a, d.ID)
 	if out, _ := execute(t, a, d.ID, look); !strings.HasPrefix(out, want) {
 		t.Errorf("its files after it came back: %q", out)
@@ -216,7 +216,7 @@ func testArrived(t *testing.T, f Fixture) {
 		t.Errorf("before anything: %s", got)
 	}
 	m := prepare(t, a, b, d.ID)
-	again := b.Reopen(t) // the agent crashed; what it had started is still there
+	again := b.Reopen(t) // the agent crashed; the processes that it had started are still there
 	if got := arrived(again); got != engine.NeverRan {
 		t.Errorf("after the agent of the target crashed: %s", got)
 	}

@@ -16,7 +16,7 @@ func withVolumes(volumes ...engine.Volume) func(*engine.Definition) {
 	return func(d *engine.Definition) { d.Volumes = volumes }
 }
 
-// staying is a definition of a move in which these volumes stay.
+// staying returns a definition of a move in which these volumes stay.
 func staying(d engine.Definition, keys ...string) engine.Definition {
 	d.Volumes = slices.Clone(d.Volumes)
 	for i, v := range d.Volumes {
@@ -25,8 +25,8 @@ func staying(d engine.Definition, keys ...string) engine.Definition {
 	return d
 }
 
-// testMoveVolumes moves a container with a volume of each kind. Both nodes are on one machine, so
-// its host directory is one that both have.
+// testMoveVolumes moves a container with a volume of each kind. Both nodes are on one machine, so they
+// share its host directory.
 func testMoveVolumes(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
 	host := t.TempDir()
@@ -73,7 +73,7 @@ func hasVolume(t *testing.T, n Node, name string) bool {
 	return slices.ContainsFunc(all, func(v engine.StoredVolume) bool { return v.Name == name })
 }
 
-// testArriveVolumes wants an arrival that never ran to leave volumes and host directories as they were.
+// testArriveVolumes checks that an arrival that never ran leaves volumes and host directories unchanged.
 func testArriveVolumes(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
 	d := run(t, a, "echo x >/new/x; echo x >/empty/x; echo ready; sleep 60", withVolumes(

@@ -10,14 +10,15 @@ import (
 	"github.com/godwit/godwit/internal/criu/vet"
 )
 
-// agreed is what a container may have by its configuration, with what that includes.
+// agreed returns what the configuration, with its includes, allows a container to have.
 func agreed(settings []setting) vet.Agreed {
 	a := vet.Agreed{
 		Capabilities:    capabilities(settings),
 		NoNewPrivileges: last(settings, "lxc.no_new_privs") == "1",
 		Filtered:        last(settings, "lxc.seccomp.profile") != "",
 		NetworkHeld:     true, // the CRIU wrapper enters it
-		// LXC's containers share nothing with the node: what lets them is not movable.
+		// LXC's containers share nothing with the node: a configuration that shares something is not
+		// movable.
 		Namespaces: []specs.LinuxNamespaceType{
 			specs.PIDNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.MountNamespace,
 			specs.NetworkNamespace,
@@ -28,7 +29,7 @@ func agreed(settings []setting) vet.Agreed {
 		Sources:   slices.Clone(alwaysShown),
 	}
 	switch profile := last(settings, "lxc.apparmor.profile"); profile {
-	case "", "generated", "unchanged": // LXC makes a name, or takes one that depends on the node
+	case "", "generated", "unchanged": // LXC generates a name, or takes one that depends on the node
 	default:
 		a.Profile = profile
 	}
@@ -41,7 +42,7 @@ func agreed(settings []setting) vet.Agreed {
 }
 
 // alwaysShown are files and directories of the node that LXC shows to containers: cgroups by
-// lxc.mount.auto, devices, and lxcfs, if the node has that.
+// lxc.mount.auto, devices, and lxcfs, if the node has it.
 var alwaysShown = []string{
 	"/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random", "/dev/tty",
 	"/dev/pts", "/dev/console",
@@ -66,8 +67,8 @@ func mountEntry(entry string, mounts []vet.Mount, sources []string) ([]vet.Mount
 	return append(mounts, mount), sources
 }
 
-// capabilities are those that a configuration leaves. Of lxc.cap.keep and lxc.cap.drop LXC takes
-// one alone; an empty value forgets those before.
+// capabilities returns the capabilities that a configuration leaves. LXC accepts either lxc.cap.keep or
+// lxc.cap.drop; an empty value clears earlier ones.
 func capabilities(settings []setting) uint64 {
 	var keep, drop []string
 	for _, one := range settings {

@@ -29,21 +29,21 @@ func (e *Engine) ReserveAnew(context.Context, engine.Definition) ([]engine.Probl
 	return anewProblems(), nil
 }
 
-// Ports are not looked for.
+// Ports refuses.
 func (e *Engine) Ports(context.Context, string) ([]engine.Port, error) { return nil, errAnew }
 
-// Halt is never asked for.
+// Halt refuses.
 func (e *Engine) Halt(context.Context, string, engine.Leave) (time.Time, error) {
 	return time.Time{}, errAnew
 }
 
-// Halted is nothing.
+// Halted returns false.
 func (e *Engine) Halted(context.Context, string) (bool, error) { return false, nil }
 
-// Revive is never asked for.
+// Revive refuses.
 func (e *Engine) Revive(context.Context, string) (string, error) { return "", errAnew }
 
-// PrepareStart is never asked for.
+// PrepareStart refuses.
 func (e *Engine) PrepareStart(
 	context.Context, engine.Definition, string, []engine.Port,
 ) (engine.Arrival, error) {

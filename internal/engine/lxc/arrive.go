@@ -22,17 +22,17 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// arrivalLimit is how long LXC may take to come to its CRIU.
+// arrivalLimit is how long LXC may take to start its CRIU.
 var arrivalLimit = patience.Limit{Still: 30 * time.Second, Most: 5 * time.Minute}
 
-// closePatience bounds how long LXC may take to end without its CRIU, settlePatience how long to find out
-// that the container runs.
+// closePatience bounds how long LXC may take to end without its CRIU, settlePatience how long it may take
+// to notice that the container runs.
 const (
 	closePatience  = 5 * time.Second
 	settlePatience = 30 * time.Second
 )
 
-// Reserve lists what stands against restoring this container here.
+// Reserve lists obstacles to restoring this container here.
 func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	written, all, err := e.validate(d)
 	if err != nil {
@@ -73,17 +73,18 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	return problems, nil
 }
 
-// arrivalRecord exists from the start of an arrival until the container was resumed and all is cleaned up.
+// arrivalRecord exists from the start of an arrival until the container was resumed and everything is
+// cleaned up.
 type arrivalRecord struct {
 	Name   string `json:"name"`
-	Config string `json:"config"` // the configuration that the container has in the end
+	Config string `json:"config"` // the container's final configuration
 }
 
-// arrival is a container that waits for its state, and all that was started for it.
+// arrival is a container that waits for its state, with the processes started for it.
 type arrival struct {
 	engine     *Engine
 	definition engine.Definition
-	settings   []setting // with what is included
+	settings   []setting // with includes
 	place      place
 	netns      string
 	coming     *checkpoint.Coming
@@ -96,8 +97,8 @@ type arrival struct {
 
 var _ engine.Arrival = (*arrival)(nil)
 
-// PrepareRestore prepares a container that will be restored here. When it returns LXC has made all
-// that is its own, and the process that it takes for CRIU waits for the state.
+// PrepareRestore prepares a container that will be restored here. When it returns, LXC has made its monitor
+// and cgroups, and the process that LXC takes for CRIU waits for the state.
 func (e *Engine) PrepareRestore(
 	ctx context.Context, d engine.Definition, netns string,
 ) (engine.Arrival, error) {
@@ -122,7 +123,7 @@ func (e *Engine) PrepareRestore(
 	return a, nil
 }
 
-// prepare makes everything that can be there before the state is.
+// prepare makes everything that can exist before the state arrives.
 func (a *arrival) prepare(ctx context.Context, netns string) error {
 	tool, err := a.engine.config.Criu.Tool()
 	if err != nil {
@@ -141,12 +142,12 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 	if err := a.startRestore(ctx, tool, netns); err != nil {
 		return err
 	}
-	// LXC has read its configuration. Until the container has come nobody else may start it from
-	// what is there of it.
+	// LXC has read its configuration. Until the container has arrived, nothing else may start it from its
+	// files.
 	return a.writeConfig(true)
 }
 
-// makeFiles makes the container's directories. From the first one on Discard knows what to remove.
+// makeFiles makes the container's directories. After the first one, Discard knows what to remove.
 func (a *arrival) makeFiles(netns string) error {
 	written, all, err := a.engine.validate(a.definition)
 	if err != nil {
@@ -165,14 +166,14 @@ func (a *arrival) makeFiles(netns string) error {
 	if err := os.MkdirAll(a.place.rootfs(), 0o755); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
-	if err := os.Chmod(a.place.lxc, 0o770); err != nil { // as lxc-create makes it
+	if err := os.Chmod(a.place.lxc, 0o770); err != nil { // as lxc-create does
 		return fmt.Errorf("protect directory: %w", err)
 	}
 	if err := durable.Save(a.place.own(),
 		ownRecord{ID: a.definition.ID, Name: a.definition.Name}); err != nil {
 		return err
 	}
-	// So LXC's monitor knows what to remove when the container ends.
+	// LXC's monitor needs the name to remove the device when the container ends.
 	device, err := hostEnd(netns)
 	if err != nil {
 		return err
@@ -196,8 +197,8 @@ func (a *arrival) writeConfig(guarded bool, more ...setting) error {
 	return kernel.WriteFileAtomic(a.place.config(), []byte(text), 0o644)
 }
 
-// startRestore starts the restore proxy and lxc-checkpoint, and waits until what LXC takes for CRIU
-// is there.
+// startRestore starts the restore proxy and lxc-checkpoint, and waits until the process that LXC takes for
+// CRIU is there.
 func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string) error {
 	server := criu.ProxyServer{
 		Proxy: a.place.proxy(), Record: a.place.resumed(), Socket: a.place.wrapper(),
@@ -208,7 +209,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string
 	if a.server, err = server.Start(a.engine.config.Executable); err != nil {
 		return err
 	}
-	go func() { _ = a.server.Wait() }() // what it has done it tells the agent, or the record
+	go func() { _ = a.server.Wait() }() // its result reaches the agent, or the record
 	path, err := checkpoint.ProxyPath(a.engine.config.proxyDir(), a.engine.config.Executable)
 	if err != nil {
 		return err
@@ -225,7 +226,7 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string
 	defer cancel()
 	go a.watch(cancel)
 	if err := a.coming.WaitReady(ctx); err != nil {
-		select { // why LXC failed says more than that its CRIU is not there
+		select { // LXC's error says more than the absence of its CRIU
 		case <-a.settled:
 			return errors.Join(a.settleErr, err)
 		default:
@@ -235,20 +236,20 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string
 	return nil
 }
 
-// watch waits for LXC's word on what has become of the restore.
+// watch waits for LXC's result of the restore.
 func (a *arrival) watch(failed func()) {
 	defer close(a.settled)
 	if err := a.lxc.Wait(); err != nil {
-		text, _ := readConfig(a.place.lxcLog()) // bounded; without it the error says less
+		text, _ := readConfig(a.place.lxcLog()) // bounded; optional detail for the error
 		a.settleErr = fmt.Errorf("lxc-checkpoint: %w: %s", err, cause(text))
 		failed()
 	}
 }
 
-// ImagesDir is the directory, in memory, into which the execution state must be written.
+// ImagesDir returns the directory, in memory, for the execution state.
 func (a *arrival) ImagesDir() string { return a.place.images() }
 
-// TreePath is where the content of the source's tree of this kind and name must be put.
+// TreePath returns where the content of the source's tree of this kind and name must be put.
 func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	if kind == files.Writable && name == "" {
 		return a.place.rootfs(), nil
@@ -256,7 +257,7 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	return "", fmt.Errorf("LXC container %s has no tree %.40q of kind %.40q", a.definition.Name, name, kind)
 }
 
-// FillFrom makes Restore leave out the memory that can be filled while the processes run.
+// FillFrom makes Restore leave out memory that can be filled while the processes run.
 func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	err := a.coming.FillFrom(ctx, pages, pager.Config{
 		Executable: a.engine.config.Executable, WorkDir: a.place.criuWork(), Report: a.place.memory(),
@@ -268,7 +269,7 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	return nil
 }
 
-// waiting fails if LXC does not wait for the container any more: restored now it would be nobody's.
+// waiting fails if LXC no longer waits for the container: a container restored now would have no parent.
 func (a *arrival) waiting() error {
 	select {
 	case <-a.settled:
@@ -282,7 +283,7 @@ func (a *arrival) waiting() error {
 	return err
 }
 
-// Restore makes the processes from the state that is here now.
+// Restore creates the processes from the current state files.
 func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
 	unlock := a.engine.lock(a.definition.ID)
 	at, err := a.restore(ctx, permission)
@@ -294,15 +295,15 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 	return at, nil
 }
 
-// end is when the container runs: LXC comes to its end, and who wants to act on the container waits
-// for that, but not for ever.
+// end waits, for a limited time, until LXC knows that the container runs: other operations on the container
+// wait for that.
 func (a *arrival) end(ctx context.Context, atMost time.Duration, unlock func()) {
 	defer unlock()
 	select {
 	case <-a.settled:
 	case <-time.After(atMost):
 	}
-	_ = a.engine.settle(ctx, a.place) // Arrived does it again
+	_ = a.engine.settle(ctx, a.place) // Arrived repeats it
 }
 
 func (a *arrival) restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
@@ -345,7 +346,7 @@ func (a *arrival) Close() error {
 	a.once.Do(func() {
 		a.engine.arrivals.Remove(a.definition.ID, a)
 		if a.coming != nil {
-			err = a.coming.Close() // on which the restore proxy ends, then CRIU, then LXC
+			err = a.coming.Close() // this ends the restore proxy, then CRIU, then LXC
 		}
 		if a.lxc == nil {
 			return

@@ -18,7 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
-// placeOf finds the place of an arrival, or else that of a container. Error: engine.ErrNotFound.
+// placeOf finds the place of an arrival, or else of a container. Error: engine.ErrNotFound.
 func (e *Engine) placeOf(ctx context.Context, id string) (place, error) {
 	if !idPattern.MatchString(id) {
 		return place{}, fmt.Errorf("LXC container %.80q: %w", id, engine.ErrNotFound)
@@ -34,7 +34,7 @@ func (e *Engine) placeOf(ctx context.Context, id string) (place, error) {
 	return e.place(id, record.Name), err
 }
 
-// Arrived tells what became of an arrival, also after the agent crashed.
+// Arrived returns the outcome of an arrival, even after the agent crashed.
 func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
 	e.arrivals.End(id)
 	defer e.lock(id)()
@@ -58,8 +58,8 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	return outcome, nil
 }
 
-// outcome looks for the restore proxy's record and makes sure that none can come any more if there
-// is none: the restore proxy has ended then, and without it CRIU, so LXC ends, or is ended.
+// outcome looks for the restore proxy's record. Without one it makes sure that none can come any more: the
+// restore proxy has ended then, and without it CRIU, so LXC ends, or is ended.
 func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 	ran, err := checkpoint.Ran(ctx, p.resumed())
 	if err != nil {
@@ -74,8 +74,8 @@ func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 	return engine.NeverRan, p.sweep(ctx)
 }
 
-// settle makes a container of an arrival that was resumed, when LXC has it: from now on LXC starts
-// it as its configuration says.
+// settle turns a resumed arrival into a container when LXC has it: from then on LXC starts it according to
+// its configuration.
 func (e *Engine) settle(ctx context.Context, p place) error {
 	var record arrivalRecord
 	err := durable.Load(p.arrival(), &record)
@@ -100,12 +100,12 @@ func (e *Engine) settle(ctx context.Context, p place) error {
 	return durable.Remove(p.resumed())
 }
 
-// firstLook is how long LXC is given before it is asked. To ask is to start a program, which would
-// take the processor from a container whose clients have waited for it.
+// firstLook is how long LXC may work before it is asked. A question starts a program, which would take
+// processor time from a container whose clients have waited for it.
 const firstLook = 50 * time.Millisecond
 
-// awaitRunning waits until LXC says that the container runs, or has no monitor for it: then it has
-// ended since.
+// awaitRunning waits until LXC reports that the container runs, or has no monitor for it: the container has
+// then ended since.
 func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 	const pause = 5 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)
@@ -127,7 +127,7 @@ func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 	}
 }
 
-// Discard removes an arrival that never ran, and all that was made for it.
+// Discard removes an arrival that never ran, and everything that was made for it.
 func (e *Engine) Discard(ctx context.Context, id string) error {
 	e.arrivals.End(id)
 	defer e.lock(id)()
@@ -147,7 +147,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 	return nil
 }
 
-// discard ends and removes all of an arrival that must not have run.
+// discard ends and completely removes an arrival that must not have run.
 func (e *Engine) discard(ctx context.Context, p place) error {
 	if err := e.end(ctx, p); err != nil {
 		return err
@@ -167,13 +167,13 @@ func (e *Engine) end(ctx context.Context, p place) error {
 	return err
 }
 
-// Salvage shows what has come of the files of an arrival that never ran, before Discard removes it.
+// Salvage passes on the received files of an arrival that never ran, before Discard removes it.
 func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
 	e.arrivals.End(id)
 	defer e.lock(id)()
 	p, err := e.placeOf(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) || err == nil && !durable.Exists(p.arrival()) {
-		return nil // there is nothing of it, or it is a container
+		return nil // there is nothing, or it is a container
 	}
 	if err == nil {
 		err = e.end(ctx, p)
@@ -187,7 +187,7 @@ func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) e
 	return nil
 }
 
-// Memory tells how far the memory of a container is that is filled while it runs.
+// Memory returns the progress of filling a container's memory while it runs.
 func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
 	p, err := e.placeOf(ctx, id)
 	if err != nil {

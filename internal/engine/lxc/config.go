@@ -14,20 +14,21 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Bounds of a configuration: it may come from another node.
+// Bounds of a configuration, which may come from another node.
 const (
 	maxConfig   = 256 << 10
 	maxIncludes = 64
 )
 
-// includable is where LXC's own configurations are, which are the same on every node with the same LXC.
+// includable is the directory of LXC's own configurations, which are the same on every node with the same
+// LXC.
 const includable = "/usr/share/lxc/config"
 
 // setting is one line of a configuration (lxc.container.conf(5)).
 type setting struct{ key, value string }
 
-// parseConfig reads a configuration as LXC does (confile.c, parse_line): comments, KEY = VALUE,
-// quotes around a value.
+// parseConfig parses a configuration as LXC does (confile.c, parse_line): comments, KEY = VALUE, quotes
+// around a value.
 func parseConfig(text string) ([]setting, error) {
 	if len(text) > maxConfig || strings.ContainsRune(text, 0) {
 		return nil, fmt.Errorf("the configuration has %d bytes, or a zero byte: at most %d are read",
@@ -55,7 +56,7 @@ func parseConfig(text string) ([]setting, error) {
 // readConfig reads a configuration file.
 func readConfig(path string) (string, error) { return readBounded(path, maxConfig) }
 
-// readBounded reads no more of a file than one byte more than it may have.
+// readBounded reads at most one byte more than the file may have.
 func readBounded(path string, limit int64) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -69,7 +70,7 @@ func readBounded(path string, limit int64) (string, error) {
 	return string(data), nil
 }
 
-// expand puts what is included in its place.
+// expand replaces includes by their contents.
 func expand(settings []setting) ([]setting, error) {
 	left := maxIncludes
 	return expandSome(settings, &left)
@@ -107,7 +108,7 @@ func expandSome(settings []setting, left *int) ([]setting, error) {
 	return all, nil
 }
 
-// included are the files that an lxc.include means: itself, or those of a directory that end in .conf.
+// included returns the files that an lxc.include means: itself, or those of a directory that end in .conf.
 func included(path string) ([]string, error) {
 	if clean := filepath.Clean(path); clean != includable && !strings.HasPrefix(clean, includable+"/") {
 		return nil, fmt.Errorf("%w: lxc.include = %.80s is not below %s", errNotMovable, path, includable)
@@ -122,17 +123,17 @@ func included(path string) ([]string, error) {
 	return filepath.Glob(filepath.Join(path, "*.conf"))
 }
 
-// errNotMovable says that a configuration has something that cannot move, or that a peer may not ask for.
+// errNotMovable means that a configuration has a setting that cannot move, or that a peer may not request.
 var errNotMovable = errors.New("cannot move")
 
-// limits are the keys of the controllers of a cgroup. All others, such as cgroup.procs, do things
-// to processes, and not only to the container's.
+// limits matches the keys of the controllers of a cgroup. All others, such as cgroup.procs, affect
+// processes, and not only the container's.
 const limits = `cgroup2?\.(memory|cpu|cpuset|io|blkio|pids|hugetlb|devices)\.[a-zA-Z_.0-9]+`
 
 var limitKey = regexp.MustCompile(`^lxc\.` + limits + `$`)
 
-// movable are the keys that a container may have that moves. None of them runs a program of the
-// node, or shows the container what is the node's; those that could are looked at by checkSetting.
+// movable matches the keys that a movable container may have. None of them runs a program of the node, or
+// shows the container files of the node; checkSetting examines the keys that could.
 var movable = regexp.MustCompile(
 	`^lxc\.(include|arch|autodev|autodev\.tmpfs\.size|tty\.max|tty\.dir|pty\.max|console\.path|uts\.name|` +
 		`cap\.(drop|keep)|signal\.(halt|reboot|stop)|start\.(auto|delay|order)|group|init\.(cmd|cwd|uid|gid)|environment|` +
@@ -141,8 +142,8 @@ var movable = regexp.MustCompile(
 		`mount\.(auto|entry)|rootfs\.path|ephemeral|log\.level|` +
 		`net\.0\.(type|flags|name|hwaddr|mtu|ipv4\.address|ipv4\.gateway|veth\.mode|veth\.pair))$`)
 
-// checkSettings refuses what cannot move, of a configuration as it is written and with what it
-// includes, which is LXC's own.
+// checkSettings refuses settings that cannot move, of a configuration as written and with its includes,
+// which are LXC's own.
 func checkSettings(written, settings []setting) []engine.Problem {
 	var problems []engine.Problem
 	add := func(one setting, why, remedy string) {
@@ -155,7 +156,7 @@ func checkSettings(written, settings []setting) []engine.Problem {
 			add(one, why, remedy)
 		}
 	}
-	if last(written, "lxc.rootfs.path") == "" { // LXC would take the node's own
+	if last(written, "lxc.rootfs.path") == "" { // LXC would take the node's own root
 		add(setting{key: "lxc.rootfs.path"}, "the configuration does not say where the root file system is",
 			"name the directory of the root file system")
 	}
@@ -180,7 +181,7 @@ const (
 	unsetRemedy = "take it out of the container's configuration"
 )
 
-// checkSetting says what stands against one line.
+// checkSetting returns the objection to one line.
 func checkSetting(one setting) (why, remedy string) {
 	switch {
 	case !movable.MatchString(one.key):
@@ -197,8 +198,7 @@ func checkSetting(one setting) (why, remedy string) {
 	return "", ""
 }
 
-// checkMount allows file systems without content of their own, and directories of the node that can
-// only be read.
+// checkMount allows file systems without content of their own, and read-only directories of the node.
 func checkMount(entry string) (why, remedy string) {
 	fields := strings.Fields(entry)
 	if len(fields) < 4 {
@@ -220,8 +220,7 @@ func checkMount(entry string) (why, remedy string) {
 	return "it is a directory of this node", unsetRemedy
 }
 
-// readsOnly tells whether a bind mount can only be read: of options that contradict each other LXC
-// takes the last.
+// readsOnly reports whether a bind mount is read-only: of contradicting options LXC takes the last.
 func readsOnly(options []string) bool {
 	for _, option := range options {
 		switch option {
@@ -233,7 +232,7 @@ func readsOnly(options []string) bool {
 	return slices.Contains(options, "ro")
 }
 
-// bindsReadable tells whether a directory of the node may be shown to a container that another node
+// bindsReadable reports whether a directory of the node may be shown to a container that another node
 // describes: those that LXC's templates show.
 func bindsReadable(source string) bool {
 	clean := filepath.Clean(source)
@@ -241,7 +240,7 @@ func bindsReadable(source string) bool {
 		strings.HasPrefix(clean, "/sys/")
 }
 
-// last is the value of a key that counts: that of its last line.
+// last returns the effective value of a key: that of its last line.
 func last(settings []setting, key string) string {
 	value := ""
 	for _, one := range settings {
@@ -252,8 +251,8 @@ func last(settings []setting, key string) string {
 	return value
 }
 
-// networkOf finds the address that the configuration gives to the container. Its hardware address
-// and MTU are known only when it runs.
+// networkOf finds the address that the configuration gives to the container. Its hardware address and MTU
+// are known only while it runs.
 func networkOf(settings []setting) (engine.Network, error) {
 	switch {
 	case last(settings, "lxc.net.0.type") != "veth":
@@ -270,10 +269,10 @@ func networkOf(settings []setting) (engine.Network, error) {
 	return engine.Network{Address: prefix.Addr()}, nil
 }
 
-// interfaceName is how the container's interface is called; LXC's own choice is the same.
+// interfaceName is the name of the container's interface; LXC's own choice is the same.
 const interfaceName = "eth0"
 
-// render writes a configuration whose root file system is here. guarded ones start by no means:
+// render writes a configuration whose root file system is here. A guarded configuration never starts:
 // neither at boot, nor by lxc-start, for which LXC runs the program.
 func render(settings []setting, rootfs string, guarded bool) string {
 	var text strings.Builder

@@ -12,7 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// busybox is what lxc-create -t busybox writes, for a container that can move.
+// busybox is the configuration that lxc-create -t busybox writes, for a container that can move.
 const busybox = `# Template used to create this container: /usr/share/lxc/templates/lxc-busybox
 lxc.net.0.type = veth
 lxc.net.0.veth.mode = router
@@ -55,7 +55,7 @@ func TestMovableConfig(t *testing.T) {
 	}
 }
 
-// TestNotMovable wants each of these lines refused, and named.
+// TestNotMovable: each of these lines is refused, and named.
 func TestNotMovable(t *testing.T) {
 	for _, line := range []string{
 		"lxc.console.path = /dev/tty9", "lxc.tty.max = 4", "lxc.hook.pre-start = /root/x",
@@ -90,7 +90,7 @@ func TestNotMovable(t *testing.T) {
 	}
 }
 
-// TestNoRoot wants a configuration refused with which LXC would show the container the node's files.
+// TestNoRoot: a configuration with which LXC would show the container the node's files is refused.
 func TestNoRoot(t *testing.T) {
 	settings := parsed(t, strings.Replace(busybox, "lxc.rootfs.path", "# lxc.rootfs.path", 1))
 	if problems := checkSettings(settings, settings); len(problems) != 1 ||
@@ -99,7 +99,7 @@ func TestNoRoot(t *testing.T) {
 	}
 }
 
-// TestDevices wants limits of devices refused where nobody sets them.
+// TestDevices: limits of devices are refused where nothing sets them.
 func TestDevices(t *testing.T) {
 	v1, v2 := setting{"lxc.cgroup.devices.deny", "a"}, setting{"lxc.cgroup2.devices.deny", "a"}
 	for _, one := range []struct {
@@ -116,7 +116,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestCgroupVersions wants settings refused with which this version of LXC would not start the container.
+// TestCgroupVersions: settings with which this version of LXC would not start the container are refused.
 func TestCgroupVersions(t *testing.T) {
 	v1, v2 := setting{"lxc.cgroup.pids.max", "7"}, setting{"lxc.cgroup2.pids.max", "7"}
 	devices := []setting{{"lxc.cgroup2.devices.deny", "a"}, {"lxc.cgroup.devices.deny", "a"}}
@@ -141,7 +141,7 @@ func TestCgroupVersions(t *testing.T) {
 	}
 }
 
-// TestLimit wants only files of controllers written.
+// TestLimit: only files of controllers are written.
 func TestLimit(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"freezer.state", "cgroup.procs", "pids.max", "pids.other"} {
@@ -178,7 +178,7 @@ func TestIncludes(t *testing.T) {
 	}
 }
 
-// TestGuarded wants that a guarded configuration starts by no means, and that the other is as it was.
+// TestGuarded: a guarded configuration never starts, and the other one is unchanged.
 func TestGuarded(t *testing.T) {
 	guarded := parsed(t, render(parsed(t, busybox), "/elsewhere/rootfs", true))
 	if last(guarded, "lxc.start.auto") != "0" || last(guarded, "lxc.hook.pre-start") != "/bin/false" {
@@ -222,8 +222,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzConfig wants that no configuration of a peer has LXC run a program of this node, or show it
-// directories that are not for all.
+// FuzzConfig: no configuration of a peer makes LXC run a program of this node, or show it directories that
+// are not for all.
 func FuzzConfig(f *testing.F) {
 	f.Add(busybox)
 	f.Add("lxc.hook.pre-start=/x\n")
@@ -256,7 +256,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// leaks tells whether a mount shows a directory of the node that is not for all, or that may be written to.
+// leaks reports whether a mount shows a directory of the node that is not for all, or that is writable.
 func leaks(entry string) bool {
 	fields := strings.Fields(entry)
 	options := strings.Split(fields[3], ",")

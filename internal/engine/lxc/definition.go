@@ -29,8 +29,8 @@ func encodeExtra(x extra) json.RawMessage {
 	return data
 }
 
-// validate refuses a definition that this engine could not make, or that means harm, and returns
-// its configuration: as it is written, and with what it includes.
+// validate refuses a definition that this engine could not make, or that is harmful, and returns its
+// configuration: as written, and with its includes.
 func (e *Engine) validate(d engine.Definition) (written, all []setting, err error) {
 	fail := func(err error) ([]setting, []setting, error) {
 		return nil, nil, fmt.Errorf("container definition is not valid: %w", err)
@@ -73,7 +73,7 @@ func (e *Engine) validate(d engine.Definition) (written, all []setting, err erro
 	return written, all, nil
 }
 
-// memoryLimit is the limit of the container's memory, in bytes; 0: none, or none that is a number.
+// memoryLimit returns the container's memory limit in bytes; 0: none, or not a number.
 func memoryLimit(settings []setting) int64 {
 	text := last(settings, "lxc.cgroup2.memory.max")
 	if one := last(settings, "lxc.cgroup.memory.limit_in_bytes"); one != "" {
@@ -92,7 +92,7 @@ func memoryLimit(settings []setting) int64 {
 	return limit * unit
 }
 
-// cgroupProblems is what stands against the settings of cgroups for this version of LXC, and this node.
+// cgroupProblems lists cgroup settings that this version of LXC, or this node, does not support.
 func cgroupProblems(settings []setting, version string, v1 bool) []engine.Problem {
 	if !engine.Since(version, unifiedOnly) {
 		return devicesProblem(settings, v1)
@@ -114,8 +114,8 @@ func cgroupProblems(settings []setting, version string, v1 bool) []engine.Proble
 	return problems
 }
 
-// devicesProblem says what stands against limits of devices on this node. Those of version 2 are a
-// program that only lxc-start makes, so a container would have all devices here.
+// devicesProblem returns the objection to limits of devices on this node. With version 2 they are a program
+// that only lxc-start makes, so a container would have all devices here.
 func devicesProblem(settings []setting, v1 bool) []engine.Problem {
 	var some, writable bool
 	for _, one := range settings {
@@ -134,15 +134,15 @@ func devicesProblem(settings []setting, v1 bool) []engine.Problem {
 	}}
 }
 
-// seal makes the directories of the node read-only that the container can only read. CRIU leaves
-// those out of which it has mounted another part of the same file system before: where /lib is a
-// link into /usr, the container's root could write to the node's.
+// seal makes the container's read-only directories of the node really read-only. CRIU skips directories out
+// of which it has mounted another part of the same file system before: where /lib is a link into /usr, the
+// container's root could write to the node's.
 func seal(settings []setting, group *kernel.Cgroup) error {
 	pids, err := group.Procs()
 	if err != nil {
 		return err
 	}
-	for _, pid := range pids { // the group has what restores the container, too
+	for _, pid := range pids { // the group also has the restoring processes
 		if process, err := kernel.ReadProcess(pid); err == nil && process.NamespaceID == 1 {
 			return kernel.SealMounts(pid, sealed(settings))
 		}
@@ -150,7 +150,7 @@ func seal(settings []setting, group *kernel.Cgroup) error {
 	return errors.New("its first process is missing")
 }
 
-// sealed are where these directories are in the container.
+// sealed returns the paths of these directories in the container.
 func sealed(settings []setting) (paths []string) {
 	for _, one := range settings {
 		fields := strings.Fields(one.value)
@@ -164,8 +164,8 @@ func sealed(settings []setting) (paths []string) {
 	return paths
 }
 
-// limit writes the settings of the container's cgroup, as lxc-start does and `lxc-checkpoint -r`
-// does not. What no hierarchy of this node has is left out, as LXC does. Devices never are: see
+// limit writes the settings of the container's cgroup, as lxc-start does and `lxc-checkpoint -r` does not.
+// Like LXC, it skips settings that no hierarchy of this node has. It never skips devices: see
 // devicesProblem.
 func limit(settings []setting, group *kernel.Cgroup) error {
 	for _, one := range settings {

@@ -21,7 +21,7 @@ import (
 	"github.com/godwit/godwit/internal/network/nsstate"
 )
 
-// settingsOf are a container's configuration as it is written, and with what it includes.
+// settingsOf returns a container's configuration as written, and with its includes.
 func settingsOf(ctr engine.Container) (written, all []setting, err error) {
 	var x extra
 	if err := json.Unmarshal(ctr.Definition.Engine, &x); err != nil {
@@ -33,7 +33,7 @@ func settingsOf(ctr engine.Container) (written, all []setting, err error) {
 	return written, all, err
 }
 
-// rootOf is where a container's root file system is.
+// rootOf returns the path of a container's root file system.
 func (e *Engine) rootOf(ctr engine.Container) (string, error) {
 	_, all, err := settingsOf(ctr)
 	if err != nil {
@@ -47,7 +47,7 @@ func (e *Engine) rootOf(ctr engine.Container) (string, error) {
 	return root, nil
 }
 
-// Examine lists what stands against moving this running container.
+// Examine lists obstacles to moving this running container.
 func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
 	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) {
 		problems, err := e.examine(ctx, id)
@@ -103,7 +103,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 func examineGroups(group *kernel.Cgroup) []engine.Problem {
 	_, err := group.Inner()
 	if !errors.Is(err, kernel.ErrUnsupported) {
-		return nil // one that has just ended is none
+		return nil // a container that has just ended has none
 	}
 	return []engine.Problem{{
 		What: "control groups within the container", Why: "they would not be the same at the target: " +
@@ -113,9 +113,8 @@ func examineGroups(group *kernel.Cgroup) []engine.Problem {
 	}}
 }
 
-// examineMounts finds what is in file systems that CRIU mounts anew without what is in them:
-// systemd has one for the credentials of each service, which most have none. Each process may have
-// mounts of its own.
+// examineMounts finds contents of file systems that CRIU mounts anew and empty: systemd has one for the
+// credentials of each service, most of which have none. Each process may have mounts of its own.
 func examineMounts(pids []int) (problems []engine.Problem) {
 	seen := map[string]bool{}
 	for _, pid := range pids {
@@ -157,13 +156,13 @@ func examineMount(pid int, one kernel.Mount) []engine.Problem {
 	}}
 }
 
-// isGone says that a process, or what it had, has just ended.
+// isGone reports that a process, or one of its files, has just ended.
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
-// departureRecord is there from PrepareDump until the container is resumed or destroyed.
+// departureRecord exists from PrepareDump until the container is resumed or destroyed.
 type departureRecord struct {
 	Started time.Time `json:"started"`
-	// process of the container: who has to act on it need not ask LXC
+	// a process of the container: with it, LXC need not be asked
 	First checkpoint.Identity `json:"first"`
 	Leave engine.Leave        `json:"leave,omitzero"`
 }
@@ -174,12 +173,12 @@ type departure struct {
 	place  place
 	group  *kernel.Cgroup
 	netns  string
-	usual  nsstate.Fresh // network namespace with which the container's is compared
+	usual  nsstate.Fresh // network namespace for comparison
 	frozen bool          // Freeze has succeeded: from then on Resume or Destroy decides
 }
 
-// PrepareDump prepares a running container's move. From now on it is started by nothing but Godwit,
-// should it end, or the node go down, before it is known what has become of the move.
+// PrepareDump prepares a running container's move. From now on only Godwit starts it, should it end, or the
+// node go down, before the outcome of the move is known.
 func (e *Engine) PrepareDump(
 	ctx context.Context, id string, options engine.DumpOptions,
 ) (engine.Departure, error) {
@@ -250,13 +249,13 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 }
 
 // Dump writes the execution state to a directory in memory, with the control groups and the settings of the
-// network that CRIU is not told of.
+// network that CRIU does not save.
 func (d *departure) Dump(ctx context.Context, directory string) error {
 	pids, err := d.group.Procs()
 	if err != nil {
 		return err
 	}
-	if found := examineMounts(pids); len(found) > 0 { // since it was examined
+	if found := examineMounts(pids); len(found) > 0 { // new since the examination
 		return fmt.Errorf("%s: %s", found[0].What, found[0].Why)
 	}
 	groups, err := d.group.Inner()
@@ -285,8 +284,8 @@ func (d *departure) Close() error {
 	return err
 }
 
-// guard puts a configuration in the place of the container's own with which LXC starts it by no
-// means. Its own is kept, also one that an agent had put aside that was killed.
+// guard replaces the container's configuration by one with which LXC never starts it. The container's own
+// is kept, even if a killed agent had put it aside.
 func (p place) guard() error {
 	text, err := readConfig(p.aside())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -317,7 +316,7 @@ func (p place) unguard() error {
 	return durable.Remove(p.departure())
 }
 
-// Resume lets a container that a departure froze go on. It asks LXC nothing, which may not answer.
+// Resume lets a container continue that a departure froze. It does not ask LXC, which may not answer.
 func (e *Engine) Resume(ctx context.Context, id string) error {
 	defer e.lock(id)()
 	if err := e.resume(ctx, id); err != nil {
@@ -376,7 +375,7 @@ func (e *Engine) Leaves() (all []engine.Leave, err error) {
 	return all, err
 }
 
-// Destroy kills a frozen container and removes all of it, so that nobody hears of its end.
+// Destroy kills a frozen container and removes it completely, without anybody noticing its end.
 func (e *Engine) Destroy(ctx context.Context, id string, _ []string) error {
 	defer e.lock(id)()
 	if err := e.destroy(ctx, id); err != nil {
@@ -409,7 +408,7 @@ func (e *Engine) destroy(ctx context.Context, id string) error {
 	return e.remove(ctx, p)
 }
 
-// gone removes our records of a container that LXC has no more.
+// gone removes our records of a container that LXC no longer has.
 func (e *Engine) gone(id string) error {
 	if !idPattern.MatchString(id) {
 		return nil
@@ -417,7 +416,7 @@ func (e *Engine) gone(id string) error {
 	return e.place(id, "").forget()
 }
 
-// endHere kills the processes of a container that runs without having left.
+// endHere kills the processes of a running container that has not left.
 func (e *Engine) endHere(ctx context.Context, p place) error {
 	if !durable.Exists(p.config()) { // its removal had begun
 		return nil
@@ -441,11 +440,11 @@ func killQuietly(ctx context.Context, pid int) error {
 	return killGroup(ctx, group)
 }
 
-// endPatience is how long LXC's monitor may take to end when the container has.
+// endPatience is how long LXC's monitor may take to end after the container.
 const endPatience = 10 * time.Second
 
-// remove removes a container whose processes are gone, or about to go, with LXC's tool, and all
-// that is ours of it.
+// remove removes a container whose processes are gone, or about to go, with LXC's tool, and all our files
+// of it.
 func (e *Engine) remove(ctx context.Context, p place) error {
 	if err := e.awaitEnd(ctx, p); err != nil {
 		return err
@@ -455,8 +454,8 @@ func (e *Engine) remove(ctx context.Context, p place) error {
 			return err
 		}
 	}
-	// What LXC leaves of the directory is ours. Anything else, such as what somebody has mounted
-	// there, is not removed.
+	// The files that LXC leaves in the directory are ours. Anything else, such as a mount of a user, is not
+	// removed.
 	for _, path := range []string{p.own(), p.aside(), p.lxc} {
 		if err := durable.Remove(path); err != nil {
 			return fmt.Errorf("remove what is left: %w", err)
@@ -465,7 +464,7 @@ func (e *Engine) remove(ctx context.Context, p place) error {
 	return p.forget()
 }
 
-// awaitEnd waits until LXC's monitor has ended, and ends one that does not.
+// awaitEnd waits until LXC's monitor has ended, and ends a monitor that does not.
 func (e *Engine) awaitEnd(ctx context.Context, p place) error {
 	const pause = 5 * time.Millisecond
 	for deadline := time.Now().Add(endPatience); ; {

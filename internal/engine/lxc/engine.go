@@ -21,17 +21,17 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// Name of the engine, as definitions have it.
+// Name of the engine in definitions.
 const Name = "lxc"
 
 // oldest is the first version that was tried.
 const oldest = "5.0"
 
-// unifiedOnly is the first version that knows no settings of cgroup version 1, and reads no
+// unifiedOnly is the first version that does not support settings of cgroup version 1, and rejects a
 // configuration with them.
 const unifiedOnly = "7"
 
-// Config says where the engine keeps its files.
+// Config has the engine's directories and programs.
 type Config struct {
 	StateDir string
 	RunDir   string
@@ -52,7 +52,7 @@ type Engine struct {
 	locks    checkpoint.Locks
 	arrivals checkpoint.Arrivals
 
-	listed patience.Limit // how long LXC may take to tell of one container when all are listed
+	listed patience.Limit // how long LXC may take for one container of a list
 
 	mu     sync.Mutex
 	firsts map[string]checkpoint.Identity // first processes of containers by name, as far as known
@@ -66,7 +66,7 @@ func Installed() bool {
 	return err == nil
 }
 
-// Readiness looks at the LXC of this node, which needs no setting up. Error: engine.ErrAway.
+// Readiness examines this node's LXC, which needs no setup. Error: engine.ErrAway.
 func Readiness(ctx context.Context) (engine.Readiness, error) {
 	ready := engine.Readiness{Title: "LXC"}
 	if !Installed() {
@@ -78,7 +78,7 @@ func Readiness(ctx context.Context) (engine.Readiness, error) {
 	return ready, err
 }
 
-// version is that of LXC's tools.
+// version returns the version of LXC's tools.
 func version(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "lxc-checkpoint", "--version").Output()
 	if err != nil {
@@ -123,7 +123,7 @@ func New(config Config) (*Engine, error) {
 // Name of the engine.
 func (e *Engine) Name() string { return Name }
 
-// lock keeps other changes of a container away until the returned function is called.
+// lock blocks other changes of a container until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
 // listLimit is how long lxc-info may take for one container of a list. It does not bound the whole list: a
@@ -133,7 +133,8 @@ var listLimit = patience.Limit{Still: 3 * time.Second, Most: 20 * time.Second}
 // toolLimit is how long one of LXC's tools may take to answer.
 var toolLimit = patience.Limit{Still: 20 * time.Second, Most: 4 * time.Minute}
 
-// tool runs one of LXC's tools on a container and returns what it prints. Its error has what the tool says.
+// tool runs one of LXC's tools on a container and returns its output. Its error contains the tool's
+// message.
 func (e *Engine) tool(ctx context.Context, name, container string, args ...string) (string, error) {
 	return e.toolWithin(ctx, toolLimit, name, container, args...)
 }
@@ -177,8 +178,8 @@ func cause(log string) string {
 	return strings.TrimSpace(strings.Join(words, " "))
 }
 
-// List tells of every container, in order of name. With an error it tells of those that it knows
-// nevertheless. A container for which LXC does not answer is listed as damaged.
+// List returns all containers, sorted by name. With an error, it returns those that it knows nevertheless.
+// A container for which LXC does not answer is listed as damaged.
 func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	entries, err := os.ReadDir(e.config.Path)
 	if errors.Is(err, fs.ErrNotExist) { // its file system may not be mounted
@@ -222,9 +223,9 @@ func (e *Engine) List(ctx context.Context) ([]engine.Container, error) {
 	return all, errors.Join(unknown, e.collectGarbage(), ctx.Err())
 }
 
-// lacksConfig is the id of a container whose directory is there, but not its configuration, which
-// somebody may have taken away to edit it: lxc-destroy removes all of the directory. One that comes
-// or leaves has none for a moment.
+// lacksConfig returns the id of a container whose directory is there, but not its configuration, which a
+// user may have moved away to edit it: lxc-destroy removes the whole directory. An arriving or leaving
+// container has none for a moment.
 func (e *Engine) lacksConfig(name string) string {
 	own, err := e.ownOf(name)
 	if err != nil || own.Name != name {
@@ -259,7 +260,7 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 	return engine.Container{}, fmt.Errorf("LXC container %.80q: %w", ref, engine.ErrNotFound)
 }
 
-// damaged says why nothing is known of a container that is here.
+// damaged describes a container about which nothing is known, with the reason.
 func (e *Engine) damaged(ctx context.Context, name string) (engine.Container, error) {
 	ctr, err := e.named(ctx, name)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -278,14 +279,14 @@ func (e *Engine) named(ctx context.Context, name string) (engine.Container, erro
 	return e.inspect(ctx, name, monitors[name], toolLimit)
 }
 
-// inspect puts together what LXC and the kernel tell about one container. limit is how long LXC may take.
+// inspect combines what LXC and the kernel report about one container. limit is how long LXC may take.
 func (e *Engine) inspect(
 	ctx context.Context, name string, watched bool, limit patience.Limit,
 ) (engine.Container, error) {
 	var ctr engine.Container
 	text, err := readConfig(filepath.Join(e.config.Path, name, "config"))
 	if aside := filepath.Join(e.config.Path, name, asideName); err == nil && durable.Exists(aside) {
-		text, err = readConfig(aside) // it is leaving, or was
+		text, err = readConfig(aside) // the container is leaving, or was
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return ctr, fmt.Errorf("LXC container %s: %w", name, engine.ErrNotFound)
@@ -311,7 +312,7 @@ func (e *Engine) inspect(
 	return ctr, e.addProcesses(ctx, &ctr, watched, limit)
 }
 
-// describe tells what is known from the configuration.
+// describe fills in a definition from the configuration.
 func describe(d *engine.Definition, settings []setting) {
 	d.Hostname = cmp.Or(last(settings, "lxc.uts.name"), d.Name)
 	d.Args = strings.Fields(cmp.Or(last(settings, "lxc.init.cmd"), "/sbin/init"))
@@ -321,13 +322,13 @@ func describe(d *engine.Definition, settings []setting) {
 	}
 }
 
-// addProcesses tells the state of a container, and what is known only of one that runs.
+// addProcesses adds the state of a container, and the properties of a running one.
 func (e *Engine) addProcesses(
 	ctx context.Context, ctr *engine.Container, watched bool, limit patience.Limit,
 ) error {
 	p := e.place(ctr.Definition.ID, ctr.Definition.Name)
 	if was, err := e.departureOf(ctr.Definition.ID); !errors.Is(err, fs.ErrNotExist) {
-		ctr.Leaving = &was.Leave // a record that cannot be read says that it leaves, and no more
+		ctr.Leaving = &was.Leave // an unreadable record only says that the container leaves
 	}
 	if durable.Exists(p.arrival()) && !durable.Exists(p.resumed()) {
 		ctr.State = engine.Arriving
@@ -354,7 +355,7 @@ func (e *Engine) addProcesses(
 	return nil
 }
 
-// startOf is when a process was started, or restored, as its directory in /proc has it.
+// startOf returns when a process was started, or restored, according to its directory in /proc.
 func startOf(pid int) time.Time {
 	info, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
 	if err != nil {
@@ -384,7 +385,7 @@ func (e *Engine) first(ctx context.Context, name string, limit patience.Limit) (
 	return known, nil
 }
 
-// running finds a container that runs.
+// running finds a running container.
 func (e *Engine) running(ctx context.Context, id string) (engine.Container, error) {
 	ctr, err := e.Inspect(ctx, id)
 	if err == nil && ctr.State != engine.Running && ctr.State != engine.Frozen {
@@ -393,7 +394,7 @@ func (e *Engine) running(ctx context.Context, id string) (engine.Container, erro
 	return ctr, err
 }
 
-// groupOf is the cgroup of a container that runs.
+// groupOf returns the cgroup of a running container.
 func groupOf(ctr engine.Container) (*kernel.Cgroup, error) {
 	group, err := containerGroup(ctr.PID)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// collectGarbage forgets containers that lxc-destroy has removed; it does not report that.
+// collectGarbage drops the records of containers that lxc-destroy has removed; lxc-destroy does not report
+// that.
 func (e *Engine) collectGarbage() error {
 	for _, directory := range []string{e.config.StateDir, e.config.RunDir} {
 		entries, err := os.ReadDir(filepath.Join(directory, "lxc"))
@@ -29,8 +30,8 @@ func (e *Engine) collectGarbage() error {
 	return nil
 }
 
-// forgetRemoved forgets a container that LXC has not, and that does not move. What is being done
-// with one is awaited by the next look.
+// forgetRemoved drops the record of a container that LXC no longer has, and that does not move. It skips a
+// container with an operation in progress until the next call.
 func (e *Engine) forgetRemoved(id string) error {
 	unlock, free := e.locks.TryLock(id)
 	if !free {

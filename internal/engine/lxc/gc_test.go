@@ -8,8 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 )
 
-// TestGarbageCollection: what is remembered of a container is forgotten once LXC has it no more,
-// unless it moves.
+// TestGarbageCollection: the record of a container is dropped once LXC no longer has it, unless it moves.
 func TestGarbageCollection(t *testing.T) {
 	directory := t.TempDir()
 	e := &Engine{config: Config{StateDir: filepath.Join(directory, "state"),

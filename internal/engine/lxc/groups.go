@@ -13,11 +13,11 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// payloadPrefix is how LXC calls the control groups of containers. An init such as systemd makes
-// more within, and is in one of them.
+// payloadPrefix begins LXC's names for control groups of containers. An init such as systemd makes groups
+// within, and is in one of them.
 const payloadPrefix = "lxc.payload."
 
-// containerGroup is the control group of the container to which a process belongs.
+// containerGroup returns the control group of the container to which a process belongs.
 func containerGroup(pid int) (*kernel.Cgroup, error) { return kernel.CgroupAround(pid, payloadPrefix) }
 
 // groupsName is a file beside CRIU's images: the groups within the container's.
@@ -34,7 +34,7 @@ func writeGroups(directory string, groups []kernel.InnerGroups) error {
 	return os.WriteFile(filepath.Join(directory, groupsName), data, 0o600)
 }
 
-// readGroups reads what another node has sent.
+// readGroups reads the groups that another node has sent.
 func readGroups(directory string) ([]kernel.InnerGroups, error) {
 	text, err := readBounded(filepath.Join(directory, groupsName), maxGroups)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,8 +56,8 @@ func readGroups(directory string) ([]kernel.InnerGroups, error) {
 	return groups, nil
 }
 
-// makeGroups makes the groups within the container's, in which nobody is yet: what is restored may
-// watch them.
+// makeGroups makes the groups within the container's, still without processes: restored processes may watch
+// them.
 func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
 	groups, err := readGroups(a.place.images())
 	if err != nil || len(groups) == 0 {
@@ -74,8 +74,8 @@ func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
 	return groups, group.MakeInner(groups)
 }
 
-// isLate tells all other settings from limits of devices and of a set of CPUs: those cannot be set
-// any more when there are groups within.
+// isLate reports whether a setting can be written when there are groups within: all except limits of devices
+// and of a set of CPUs.
 func isLate(one setting) bool {
 	return !slices.ContainsFunc([]string{"lxc.cgroup.devices.", "lxc.cgroup2.devices.", "lxc.cgroup.cpuset."},
 		func(early string) bool {
@@ -83,8 +83,8 @@ func isLate(one setting) bool {
 		})
 }
 
-// payload is the container's control group: in all hierarchies that of what restores it, which LXC
-// has put there.
+// payload returns the container's control group: in all hierarchies, the group into which LXC has put the
+// restoring process.
 func (a *arrival) payload() (*kernel.Cgroup, error) {
 	group, err := kernel.OpenCgroup(a.place.payload())
 	if err != nil {

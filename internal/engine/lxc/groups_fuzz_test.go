@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzGroups: control groups that another node describes are refused, or within the container's.
+// FuzzGroups: control groups from another node are refused, or are within the container's.
 func FuzzGroups(f *testing.F) {
 	f.Add(
 		[]byte(

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestGroupsFromAnotherNode: control groups come with every container, and none that lead out of it.
+// TestGroupsFromAnotherNode: control groups come with every container, and none outside of it is accepted.
 func TestGroupsFromAnotherNode(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := readGroups(dir); err == nil {

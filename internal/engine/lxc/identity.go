@@ -17,8 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and
-// does not copy it to others; who copies the whole directory does, so it has the name too.
+// ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and does not
+// copy it to others; a user who copies the whole directory does, so the record also has the name.
 type ownRecord struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -35,8 +35,8 @@ func (e *Engine) ownOf(name string) (ownRecord, error) {
 	return own, err
 }
 
-// copied tells whether a record came with a copy of another container's directory, which is still
-// there. One that is not there has been renamed.
+// copied reports whether a record came with a copy of another container's directory, which still exists. If
+// that one does not exist, the container was renamed.
 func (e *Engine) copied(own ownRecord, name string) bool {
 	if own.Name == name {
 		return false
@@ -45,8 +45,8 @@ func (e *Engine) copied(own ownRecord, name string) bool {
 	return err == nil && original.ID == own.ID || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// find finds the place of a container by its id, from our records alone: LXC need not answer.
-// Error: engine.ErrNotFound only if no container can have that id.
+// find finds the place of a container by its id, from our records alone: LXC need not answer. Error:
+// engine.ErrNotFound only if no container can have that id.
 func (e *Engine) find(id string) (place, error) {
 	entries, err := os.ReadDir(e.config.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +79,8 @@ func (e *Engine) find(id string) (place, error) {
 	return place{}, fmt.Errorf("LXC container %.80q: %w", id, engine.ErrNotFound)
 }
 
-// identityOf is the id that a container has on every node. One that runs gets one. Error:
-// engine.ErrNotFound if it has none: nobody has had to do with it yet.
+// identityOf returns the id that a container has on every node. A running container gets one. Error:
+// engine.ErrNotFound if it has none: Godwit has not dealt with it yet.
 func (e *Engine) identityOf(name string, runs bool) (string, error) {
 	e.naming.Lock()
 	defer e.naming.Unlock()
@@ -105,7 +105,7 @@ func (e *Engine) identityOf(name string, runs bool) (string, error) {
 	return own.ID, durable.Save(e.place("", name).own(), own)
 }
 
-// monitors are the names of the containers that have a monitor of LXC, which listens on an abstract socket.
+// monitors returns the names of containers that have a monitor of LXC, which listens on an abstract socket.
 func (e *Engine) monitors() (map[string]bool, error) {
 	file, err := os.Open("/proc/net/unix")
 	if err != nil {
@@ -124,7 +124,7 @@ func (e *Engine) monitors() (map[string]bool, error) {
 	return found, lines.Err()
 }
 
-// firstProcess asks LXC for the pid of a container's first process; 0 if it does not run.
+// firstProcess asks LXC for the PID of a container's first process; 0 if it does not run.
 func (e *Engine) firstProcess(ctx context.Context, name string, limit patience.Limit) (int, error) {
 	out, err := e.toolWithin(ctx, limit, "lxc-info", name, "-p", "-H")
 	if err != nil {

@@ -27,7 +27,7 @@ func newEngine(t *testing.T) *Engine {
 	return e
 }
 
-// addContainer makes a container that does not run.
+// addContainer makes a container that is not running.
 func addContainer(t *testing.T, e *Engine, name string, own ownRecord) place {
 	t.Helper()
 	p := e.place(own.ID, name)
@@ -49,8 +49,7 @@ func addContainer(t *testing.T, e *Engine, name string, own ownRecord) place {
 
 var someID = strings.Repeat("ab", 32)
 
-// TestCopied wants that a copy of a container's directory is another container, and that a renamed
-// one is not.
+// TestCopied: a copy of a container's directory is another container, and a renamed one is not.
 func TestCopied(t *testing.T) {
 	e := newEngine(t)
 	addContainer(t, e, "copy", ownRecord{ID: someID, Name: "one"})
@@ -72,8 +71,7 @@ func TestCopied(t *testing.T) {
 	}
 }
 
-// TestUnreadable wants that a container of which the record cannot be read is not taken for one
-// that is not there.
+// TestUnreadable: a container with an unreadable record does not count as missing.
 func TestUnreadable(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
@@ -95,8 +93,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestPathGone wants an error, and not that there are no containers, if the directory of all of
-// them is not there.
+// TestPathGone: a missing directory of all containers is an error, and not an empty list.
 func TestPathGone(t *testing.T) {
 	e := newEngine(t)
 	e.config.Path = filepath.Join(t.TempDir(), "unmounted")
@@ -105,8 +102,8 @@ func TestPathGone(t *testing.T) {
 	}
 }
 
-// TestDamagedConfig wants an error for a container whose configuration cannot be read: nothing is
-// known of its processes.
+// TestDamagedConfig: a container whose configuration cannot be read is an error: nothing is known of its
+// processes.
 func TestDamagedConfig(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
@@ -121,8 +118,8 @@ func TestDamagedConfig(t *testing.T) {
 	}
 }
 
-// TestMissingConfig: a container that does not run, and whose configuration is elsewhere for a
-// while, is there, and so keeps its address. One that comes is not yet.
+// TestMissingConfig: a stopped container whose configuration is temporarily elsewhere still exists, and so
+// keeps its address. An arriving container does not exist yet.
 func TestMissingConfig(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
@@ -147,8 +144,8 @@ func TestMissingConfig(t *testing.T) {
 	}
 }
 
-// TestResumeGivesBack wants a container's own configuration back, also when its process has ended,
-// and when an agent was killed while it put the configuration aside.
+// TestResumeGivesBack: Resume restores a container's own configuration, even if its process has ended, and
+// even if an agent was killed while it put the configuration aside.
 func TestResumeGivesBack(t *testing.T) {
 	e := newEngine(t)
 	p := addContainer(t, e, "one", ownRecord{ID: someID, Name: "one"})
@@ -160,7 +157,7 @@ func TestResumeGivesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = command.Wait() // its exit code is not looked at
+	_ = command.Wait() // its exit code does not matter
 	if err := durable.Save(p.departure(), departureRecord{Started: time.Now(), First: first}); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +184,7 @@ func TestResumeGivesBack(t *testing.T) {
 	}
 }
 
-// TestLargeRecord wants the record of the largest configuration read as it was written.
+// TestLargeRecord: the record of the largest configuration is read as it was written.
 func TestLargeRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "arrival.json")
 	was := arrivalRecord{Name: "one", Config: strings.Repeat("\x01", maxConfig)}
@@ -200,7 +197,7 @@ func TestLargeRecord(t *testing.T) {
 	}
 }
 
-// TestLXCGone wants nothing restored for which LXC waits no more.
+// TestLXCGone: nothing is restored if LXC no longer waits for it.
 func TestLXCGone(t *testing.T) {
 	e := newEngine(t)
 	ended := make(chan struct{})
@@ -215,7 +212,7 @@ func TestLXCGone(t *testing.T) {
 	}
 }
 
-// TestAnothers wants processes left alone of a container that LXC keeps in another directory.
+// TestAnothers: processes of a container that LXC keeps in another directory are left alone.
 func TestAnothers(t *testing.T) {
 	p := newEngine(t).place(someID, "one")
 	for title, want := range map[string]bool{
@@ -234,7 +231,7 @@ func TestAnothers(t *testing.T) {
 	}
 }
 
-// TestStuckTool: a container of which LXC does not answer keeps no other one from being listed.
+// TestStuckTool: a container for which LXC does not answer does not hide the others in the list.
 func TestStuckTool(t *testing.T) {
 	e, bin := newEngine(t), t.TempDir()
 	e.listed = patience.Limit{Still: 100 * time.Millisecond, Most: time.Minute}

@@ -10,18 +10,18 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// addInterface tells what a running container's interface has that its configuration need not say.
+// addInterface adds properties of a running container's interface that its configuration need not contain.
 func addInterface(network *engine.Network, pid int) {
 	link, err := interfaceIn(fmt.Sprintf("/proc/%d/ns/net", pid))
-	if err != nil { // it has just ended, or is not what its configuration says
+	if err != nil { // it has just ended, or differs from its configuration
 		*network = engine.Network{}
 		return
 	}
 	network.MAC, network.MTU = link.Attrs().HardwareAddr.String(), link.Attrs().MTU
 }
 
-// hostEnd is the name of the node's end of the veth pair whose other end is in a container's
-// network namespace.
+// hostEnd returns the name of the node's end of the veth pair whose other end is in a container's network
+// namespace.
 func hostEnd(path string) (string, error) {
 	inside, err := interfaceIn(path)
 	if err != nil {

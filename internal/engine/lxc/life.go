@@ -13,7 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// Stop asks a container to shut down, and kills it when grace is over; negative: LXC's own minute.
+// Stop asks a container to shut down, and kills it when grace is over; negative: LXC's own default of a
+// minute.
 func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error {
 	ctr, err := e.running(ctx, id)
 	if errors.Is(err, engine.ErrNotRunning) {
@@ -36,7 +37,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 	return nil
 }
 
-// Remove deletes a container that does not run; with force, one that does.
+// Remove deletes a stopped container; with force, also a running one.
 func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	ctr, err := e.Inspect(ctx, id)
 	if err != nil {
@@ -54,7 +55,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	return e.remove(ctx, e.place(id, ctr.Definition.Name))
 }
 
-// Logs are not LXC's to tell: a system container keeps its own.
+// Logs fails: a system container keeps its own logs.
 func (e *Engine) Logs(context.Context, string, engine.LogOptions, func(engine.LogEntry) error) error {
 	return fmt.Errorf("%w: an LXC container keeps its logs itself; look into it with godwit exec",
 		errors.ErrUnsupported)
@@ -86,11 +87,11 @@ func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int,
 	return 0, nil
 }
 
-// Processes are all processes of a container at this moment.
+// Processes returns all processes of a container at this moment.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 	var ctr engine.Container
 	was, err := e.departureOf(id)
-	if err == nil && was.First.Alive() { // LXC may hang, or say that a leaving container has been stopped
+	if err == nil && was.First.Alive() { // LXC may hang, or report a leaving container as stopped
 		ctr.Definition.Name, ctr.PID = id, was.First.PID
 	} else if ctr, err = e.running(ctx, id); err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 	return group.Procs()
 }
 
-// CPUTime is how much processor time a container has used.
+// CPUTime returns how much processor time a container has used.
 func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) {
 	ctr, err := e.running(ctx, id)
 	if err != nil {
@@ -119,7 +120,7 @@ func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) 
 	return used, err
 }
 
-// Throttle is not possible: what limit a container has without it only its configuration and its users know.
+// Throttle fails: only its configuration and its users know a container's previous limit.
 func (e *Engine) Throttle(_ context.Context, _ string, cpus float64) error {
 	if cpus == 0 {
 		return nil
@@ -127,7 +128,7 @@ func (e *Engine) Throttle(_ context.Context, _ string, cpus float64) error {
 	return fmt.Errorf("throttle an LXC container: %w", errors.ErrUnsupported)
 }
 
-// Trees are the directories that make up the container's own state.
+// Trees returns the directories that make up the container's own state.
 func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	ctr, err := e.Inspect(ctx, id)
 	if err != nil {
@@ -140,15 +141,15 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	return []files.Tree{{Kind: files.Writable, Path: root}}, nil
 }
 
-// VolumePath is asked of nobody: LXC containers have no volumes.
+// VolumePath fails: LXC containers have no volumes.
 func (e *Engine) VolumePath(volume engine.Volume) (string, error) {
 	return "", fmt.Errorf("%s: %w: LXC has no volumes", volume, errors.ErrUnsupported)
 }
 
-// Volumes there are none.
+// Volumes returns none.
 func (e *Engine) Volumes(context.Context) ([]engine.StoredVolume, error) { return nil, nil }
 
-// RemoveVolume finds none.
+// RemoveVolume fails: there is none.
 func (e *Engine) RemoveVolume(_ context.Context, name string) error {
 	return fmt.Errorf("LXC volume %.80q: %w", name, engine.ErrNoVolume)
 }

@@ -11,7 +11,7 @@ var (
 	namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
 )
 
-// place is where one container's files are.
+// place has the paths of one container's files.
 type place struct {
 	lxc   string // the container's directory among LXC's
 	state string // ours, survives a reboot
@@ -33,7 +33,7 @@ func (p place) aside() string   { return filepath.Join(p.lxc, asideName) }
 func (p place) payload() string { return "/lxc.payload." + p.name } // LXC's names since 4.0
 func (p place) watcher() string { return "/lxc.monitor." + p.name }
 
-// What LXC's directory of a container has of ours.
+// Our files in LXC's directory of a container.
 const (
 	ownName   = "godwit.json"          // the container's id
 	asideName = "config.before-godwit" // the configuration of a container that is leaving

@@ -13,7 +13,7 @@ import (
 
 var _ engine.Protector = (*Engine)(nil)
 
-// Protect keeps others from a frozen copy.
+// Protect protects a frozen copy from other programs.
 func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
 	defer e.lock(id)()
 	was, err := e.departureOf(id)

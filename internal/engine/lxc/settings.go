@@ -14,7 +14,7 @@ import (
 // LXC lets containers write to /proc/sys/net, and systemd does as it starts. These settings move beside
 // CRIU's images.
 
-// settingsName is the file with them.
+// settingsName is the file with these settings.
 const settingsName = "godwit-settings.json"
 
 // maxSettings bounds that file.
@@ -28,7 +28,7 @@ func writeSettings(directory string, settings map[string]string) error {
 	return os.WriteFile(filepath.Join(directory, settingsName), data, 0o600)
 }
 
-// readSettings reads what another node has sent. One with an older version of Godwit sends none.
+// readSettings reads the settings that another node has sent. An older version of Godwit sends none.
 func readSettings(directory string) (map[string]string, error) {
 	text, err := readBounded(filepath.Join(directory, settingsName), maxSettings)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +47,7 @@ func readSettings(directory string) (map[string]string, error) {
 	return settings, err
 }
 
-// applySettings gives the container's network namespace what it had, before its sockets are there.
+// applySettings restores the settings of the container's network namespace before its sockets exist.
 func applySettings(directory, netns string) error {
 	settings, err := readSettings(directory)
 	if err == nil {

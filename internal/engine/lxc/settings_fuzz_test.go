@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzSettings: settings that another node sends are refused, or below /proc/sys/net.
+// FuzzSettings: settings from another node are refused, or are below /proc/sys/net.
 func FuzzSettings(f *testing.F) {
 	f.Add([]byte(`{"ipv4/ping_group_range":"0 2147483647","core/somaxconn":"321"}`))
 	f.Add([]byte(`{"../kernel/core_pattern":"|/bin/sh"}`))

@@ -16,8 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// sweep kills what is left of a container and of LXC's monitor of it, by the names of their
-// cgroups. A container of that name that LXC keeps in another directory may have got them since.
+// sweep kills the remaining processes of a container and of LXC's monitor of it, by the names of their
+// cgroups. A container of the same name that LXC keeps in another directory may have these cgroups now.
 func (p place) sweep(ctx context.Context) error {
 	for _, name := range []string{p.payload(), p.watcher()} {
 		group, err := kernel.OpenCgroup(name)
@@ -85,8 +85,7 @@ func (p place) sweepGroup(ctx context.Context, group *kernel.Cgroup) error {
 	return group.Remove()
 }
 
-// isAnothers tells whether a process is LXC's monitor of a container that is kept in another
-// directory, or its child.
+// isAnothers reports whether a process is LXC's monitor of a container in another directory, or its child.
 func (p place) isAnothers(pid int) bool {
 	const prefix = "[lxc monitor] " // LXC's title of the process; directory and name follow
 	pids := []int{pid}
@@ -94,16 +93,15 @@ func (p place) isAnothers(pid int) bool {
 		pids = append(pids, process.Parent)
 	}
 	return slices.ContainsFunc(pids, func(pid int) bool {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // the process may have ended
 		title, _, _ := strings.Cut(string(line), "\x00")
 		return strings.HasPrefix(title, prefix) &&
 			!strings.HasPrefix(prefix+filepath.Dir(p.lxc)+" "+p.name, title)
 	})
 }
 
-// clearGroups removes what has been left of cgroups with the container's name: LXC would choose
-// others. Where there are processes in them a container of that name runs, which LXC keeps in
-// another directory.
+// clearGroups removes leftover cgroups with the container's name: LXC would choose others. If they have
+// processes, a container of that name runs, which LXC keeps in another directory.
 func (p place) clearGroups() error {
 	for _, name := range []string{p.payload(), p.watcher()} {
 		group, err := kernel.OpenCgroup(name)
@@ -137,7 +135,7 @@ func killGroup(ctx context.Context, group *kernel.Cgroup) error {
 	return nil
 }
 
-// forget removes all that is ours of a container, outside of LXC's directory.
+// forget removes all our files of a container outside of LXC's directory.
 func (p place) forget() error {
 	if err := mounts.UnmountBelow(p.run); err != nil {
 		return err

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// call is what an engine asks of its runtime: runc's command line, of which this program must
-// understand as much as it changes (containerd/go-runc makes it; conmon does for Podman).
+// call is an engine's call of its runtime: runc's command line, of which this program must parse only as
+// much as it changes (containerd/go-runc makes the command line; conmon does for Podman).
 type call struct {
 	before  []string // global flags
 	command string
 	after   []string // flags of the command, and the id last
 }
 
-// Flags before the command that have a value of their own as next argument.
+// Flags before the command whose value is the next argument.
 var globalsWithValue = []string{"--root", "--log", "--log-format", "--criu", "--rootless"}
 
-// parseCall takes a command line apart, without the program.
+// parseCall parses a command line, without the program.
 func parseCall(args []string) call {
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
@@ -29,8 +29,8 @@ func parseCall(args []string) call {
 	return call{before: args}
 }
 
-// id of the container; "" for commands without one. It is the last argument of those that matter
-// here, but for a signal.
+// id of the container; "" for commands without one. It is the last argument of the commands that matter
+// here, except for a signal.
 func (c call) id() string {
 	if last := len(c.after) - 1; c.command == "kill" && last > 0 && !strings.HasPrefix(c.after[last-1], "-") {
 		return c.after[last-1]
@@ -41,7 +41,7 @@ func (c call) id() string {
 	return c.after[len(c.after)-1]
 }
 
-// flag is the value of a flag of the command.
+// flag returns the value of a flag of the command.
 func (c call) flag(name string) string {
 	for i, arg := range c.after {
 		if value, found := strings.CutPrefix(arg, name+"="); found {
@@ -54,5 +54,5 @@ func (c call) flag(name string) string {
 	return ""
 }
 
-// has tells whether a flag without a value is given.
+// has reports whether a flag without a value is given.
 func (c call) has(name string) bool { return slices.Contains(c.after, name) }

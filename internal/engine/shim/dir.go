@@ -18,21 +18,20 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// RunDir is where agents have their run directory unless they are told otherwise. Engines tell a
-// runtime nothing of agents.
+// RunDir is the default run directory of agents. Engines give a runtime no information about agents.
 const RunDir = "/run/godwit"
 
-// directory of all restore directories, in the run directory. The name is that of release v0.1.0.
+// directory holds all restore directories, in the run directory. The name is that of release v0.1.0.
 const directory = "door"
 
-// idPattern is what ids of engines look like. It keeps them from being paths.
+// idPattern matches ids of engines. It keeps them from being paths.
 var idPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
-// Dir is a restore directory: a container is restored from it, or was. It exists until the engine
-// deletes the container's processes.
+// Dir is a restore directory: a container is or was restored from it. It exists until the engine deletes
+// the container's processes.
 type Dir struct{ path string }
 
-// At is the restore directory of a container, by the id that its engine gives to its runtime.
+// At returns the restore directory of a container, by the id that its engine gives to its runtime.
 func At(runDir, id string) (Dir, error) {
 	if !idPattern.MatchString(id) {
 		return Dir{}, fmt.Errorf("id of a container %.80q: must have letters, digits, and _ . - only", id)
@@ -40,11 +39,11 @@ func At(runDir, id string) (Dir, error) {
 	return Dir{filepath.Join(runDir, directory, id)}, nil
 }
 
-// InRoot is the id for At of a container whose id is unique only in the directory in which its
-// runtime keeps states. Neither name has two dots in a row, or one at an end.
+// InRoot returns the id for At of a container whose id is unique only within its runtime's state directory.
+// Neither name has two dots in a row, or one at an end.
 func InRoot(root, id string) string { return root + ".." + id }
 
-// dirOf is the restore directory of the container that an engine calls for.
+// dirOf returns the restore directory of the container in an engine's call.
 func dirOf(c call) (Dir, error) {
 	if root := (call{after: c.before}).flag("--root"); root != "" {
 		dir, err := At(RunDir, InRoot(filepath.Base(root), c.id()))
@@ -61,13 +60,13 @@ func (d Dir) Path() string { return d.path }
 // Images is the directory, in memory, for the execution state.
 func (d Dir) Images() string { return filepath.Join(d.path, "images") }
 
-// CRIU is its working directory.
+// CRIU is CRIU's working directory.
 func (d Dir) CRIU() string { return filepath.Join(d.path, "criu") }
 
 // Proxy is the socket of the restore proxy of package criu.
 func (d Dir) Proxy() string { return filepath.Join(d.path, "gate.sock") }
 
-// PagerLog is what the pager writes.
+// PagerLog is the pager's log.
 func (d Dir) PagerLog() string { return filepath.Join(d.path, "pager.log") }
 
 // Memory is the pager's report.
@@ -76,11 +75,11 @@ func (d Dir) Memory() string { return filepath.Join(d.path, "memory.json") }
 // RemotePages is the socket on which the pager takes remote pages.
 func (d Dir) RemotePages() string { return filepath.Join(d.path, "late.sock") }
 
-// Network is the network namespace of the container, if that is its own.
+// Network is the network namespace of the container, if it has its own.
 func (d Dir) Network() string { return filepath.Join(d.path, "network") }
 
-// Netns is the network namespace in which the container is restored: the engine's, or its own. Its
-// runtime has been called by then.
+// Netns returns the network namespace in which the container is restored: the engine's, or its own. It
+// needs the runtime to have been called.
 func (d Dir) Netns() (string, error) {
 	spec, err := readBundle(d.bundle())
 	if err != nil {
@@ -94,11 +93,11 @@ func (d Dir) Netns() (string, error) {
 	return "", errors.New("the container has no network namespace of its own")
 }
 
-// Spec is the specification that the engine has made of the container. Its runtime has been called by then.
+// Spec returns the engine's specification of the container. It needs the runtime to have been called.
 func (d Dir) Spec() (*specs.Spec, error) { return readBundle(d.bundle()) }
 
-// Placeholder is the socket of the restore proxy for the runtime, if the engine makes the network
-// when the container has been created.
+// Placeholder is the socket of the restore proxy for the runtime, if the engine makes the network after the
+// container has been created.
 func (d Dir) Placeholder() string { return filepath.Join(d.path, "forerunner.sock") }
 
 func (d Dir) job() string     { return filepath.Join(d.path, "job.json") }
@@ -106,19 +105,19 @@ func (d Dir) runcLog() string { return filepath.Join(d.path, "runc.log") }
 func (d Dir) bundle() string  { return filepath.Join(d.path, "bundle") }
 func (d Dir) scratch() string { return filepath.Join(d.path, "scratch") }
 
-// its engine has deleted what has arrived
+// mark: the engine has deleted the arrival
 func (d Dir) over() string { return filepath.Join(d.path, "over") }
 
-// tells where runc keeps what it knows of the container
+// names runc's state directory of the container
 func (d Dir) state() string  { return filepath.Join(d.path, "state") }
 func (d Dir) masked() string { return filepath.Join(d.path, "masked") } // made by the restore proxy
 
-// Job is what godwit-runc does when it is asked to create the container.
+// Job tells godwit-runc what to do when it is asked to create the container.
 type Job struct {
 	Runc   string   `json:"runc"`        // path of the runtime that restores
 	Record string   `json:"record"`      // of the restore proxy: exists when the container was allowed to run
 	Env    []string `json:"environment"` // of the restore proxy: criu.ProxyEnv, and PATH
-	// create ends when there is a PID placeholder, start when the container runs
+	// create returns when there is a PID placeholder, start when the container runs
 	Early bool `json:"early"`
 }
 
@@ -127,7 +126,7 @@ func (d Dir) Open() error {
 	if err := os.MkdirAll(d.CRIU(), 0o700); err != nil {
 		return fmt.Errorf("make the restore directory: %w", err)
 	}
-	for _, earlier := range []string{d.state(), d.over()} { // of another one that had the same id
+	for _, earlier := range []string{d.state(), d.over()} { // of an earlier container with the same id
 		if err := os.Remove(earlier); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("make the restore directory: %w", err)
 		}
@@ -135,7 +134,7 @@ func (d Dir) Open() error {
 	return mounts.Memory(d.Images())
 }
 
-// Admit lets the container in. From now on it can only be restored.
+// Admit admits the container. From now on it can only be restored.
 func (d Dir) Admit(job Job) error {
 	return durable.Save(d.job(), job)
 }
@@ -146,10 +145,10 @@ func (d Dir) load() (job Job, err error) {
 	return job, err
 }
 
-// Waits tells whether the container can only be restored.
+// Waits reports whether the container can only be restored.
 func (d Dir) Waits() bool { return exists(d.job()) }
 
-// Cgroup is the name of the container's cgroup below the mount point of each hierarchy, when its
+// Cgroup returns the name of the container's cgroup below the mount point of each hierarchy, once its
 // runtime has begun to restore it.
 func (d Dir) Cgroup() (string, error) {
 	spec, err := readBundle(d.bundle())
@@ -159,8 +158,8 @@ func (d Dir) Cgroup() (string, error) {
 	return cgroupName(spec.Linux.CgroupsPath), nil
 }
 
-// cgroupName is where a runtime makes a cgroup. Where systemd makes cgroups it is told
-// slice:prefix:name (runc, docs/systemd.md).
+// cgroupName returns where a runtime makes a cgroup. With systemd, the runtime gets slice:prefix:name
+// (runc, docs/systemd.md).
 func cgroupName(path string) string {
 	parts := strings.Split(path, ":")
 	if len(parts) != 3 {
@@ -176,11 +175,11 @@ func cgroupName(path string) string {
 	return filepath.Join("/", expandSlice(slice), scope+".scope")
 }
 
-// expandSlice is where systemd has a slice: a-b.slice is within a.slice (systemd.slice(5)).
+// expandSlice returns the path of a slice in systemd: a-b.slice is within a.slice (systemd.slice(5)).
 func expandSlice(slice string) string {
 	var path, prefix string
 	for part := range strings.SplitSeq(strings.TrimSuffix(slice, ".slice"), "-") {
-		if part == "" { // -.slice is the root of all
+		if part == "" { // -.slice is the root of all slices
 			continue
 		}
 		path = filepath.Join(path, prefix+part+".slice")
@@ -189,7 +188,7 @@ func expandSlice(slice string) string {
 	return path
 }
 
-// Void makes sure that no restore proxy that has not found its agent yet ever does.
+// Void makes sure that a restore proxy that has not found its agent yet never does.
 func (d Dir) Void() error {
 	if err := os.Remove(d.Proxy()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("end an arrival: %w", err)
@@ -197,8 +196,8 @@ func (d Dir) Void() error {
 	return nil
 }
 
-// Settle makes an ordinary container of one that was resumed and that its engine knows to run: it
-// may be created again. If its engine has deleted it before that nothing is left of it.
+// Settle makes a resumed container an ordinary one, once its engine knows that it runs: it may be created
+// again. If its engine has deleted it before, Settle removes the rest.
 func (d Dir) Settle() error {
 	err := errors.Join(mounts.Unmount(d.Images()), d.unmountMemories())
 	if err == nil {
@@ -213,7 +212,7 @@ func (d Dir) Settle() error {
 	return nil
 }
 
-// Remove removes the restore directory, with all that is mounted in it. Nothing may run there.
+// Remove removes the restore directory, with all mounts in it. Nothing may run there.
 func (d Dir) Remove() error {
 	if err := d.unmountMemories(); err != nil {
 		return err
@@ -229,8 +228,8 @@ func (d Dir) Remove() error {
 	return files.RemoveTree(d.path)
 }
 
-// noteState notes where runc will keep what it knows of the container. What is there already is of
-// another one, and runc will refuse this one.
+// noteState notes runc's state directory of the container. An existing directory belongs to another
+// container, and runc will refuse this one.
 func (d Dir) noteState(directory string) error {
 	if exists(directory) {
 		return nil
@@ -238,9 +237,9 @@ func (d Dir) noteState(directory string) error {
 	return os.WriteFile(d.state(), []byte(directory), 0o600)
 }
 
-// forgetState removes what a runc that was killed has left: it ends with who has called it, if that
-// is killed. What it had mounted there stands in the way of a delete. What it keeps of a container
-// that runs stays: an id may have been given to another one.
+// forgetState removes the leftovers of a killed runc, which dies with its caller. Its mounts there would
+// block a delete. The state of a running container stays, because the id may have been given to another
+// one.
 func (d Dir) forgetState() error {
 	directory, err := os.ReadFile(d.state())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -255,12 +254,12 @@ func (d Dir) forgetState() error {
 	return nil
 }
 
-// initLives tells whether the first process of a container lives of which runc keeps its state in a
-// directory (libcontainer, BaseState).
+// initLives reports whether the first process of the container with this state directory of runc is alive
+// (libcontainer, BaseState).
 func initLives(directory string) bool {
 	data, err := os.ReadFile(filepath.Join(directory, "state.json"))
 	if err != nil {
-		return false // it has not come that far
+		return false // runc has not come that far
 	}
 	var state struct {
 		PID        int    `json:"init_process_pid"`
@@ -272,7 +271,7 @@ func initLives(directory string) bool {
 	return checkpoint.Identity{PID: state.PID, StartTicks: state.StartTicks}.Alive()
 }
 
-// Forget removes a directory, and takes away what is mounted directly below it.
+// Forget removes a directory, and the mounts directly below it.
 func Forget(directory string) error {
 	if err := mounts.UnmountBelow(directory); err != nil {
 		return err

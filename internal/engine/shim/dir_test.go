@@ -13,8 +13,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
-// TestCgroupName: names of cgroups as Docker, Podman and containerd tell them to a runtime, with
-// either driver.
+// TestCgroupName: names of cgroups as Docker, Podman and containerd pass them to a runtime, with either
+// driver.
 func TestCgroupName(t *testing.T) {
 	for path, want := range map[string]string{
 		"/docker/5f3a":                   "/docker/5f3a",
@@ -34,8 +34,8 @@ func TestCgroupName(t *testing.T) {
 	}
 }
 
-// TestDeleted: nothing is left of an arrival that its engine has deleted, before its agent is done
-// with it or after that.
+// TestDeleted: nothing is left of an arrival that its engine has deleted, whether before or after its agent
+// is done with it.
 func TestDeleted(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		dir, err := At(t.TempDir(), "web")
@@ -69,8 +69,8 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// TestRemoveForgets: with a restore directory goes what a runc that was killed has left, and what
-// was mounted there keeps its files.
+// TestRemoveForgets: Remove also removes the leftovers of a killed runc, and a file system that was mounted
+// there keeps its files.
 func TestRemoveForgets(t *testing.T) {
 	root := t.TempDir()
 	dir, err := At(root, "web")
@@ -108,7 +108,7 @@ func TestRemoveForgets(t *testing.T) {
 	}
 }
 
-// TestStateOfAnother: what runc keeps of a container that runs, or has kept before this one came, stays.
+// TestStateOfAnother: runc's state of a running container, or from before this one came, stays.
 func TestStateOfAnother(t *testing.T) {
 	root := t.TempDir()
 	dir, err := At(root, "web")
@@ -122,7 +122,7 @@ func TestStateOfAnother(t *testing.T) {
 	directory, running := filepath.Join(root, "states", "web"),
 		fmt.Sprintf(`{"init_process_pid":%d,"init_process_start":%d}`, self.PID, self.StartTicks)
 	for name, c := range map[string]struct {
-		before, after string // the state, before that of this one is noted, and after that
+		before, after string // the state, before this one's is noted, and after that
 		stays         bool
 	}{
 		"there before":       {before: "{}", stays: true},

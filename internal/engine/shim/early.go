@@ -13,9 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/network"
 )
 
-// createEarly has runc restore the container when its engine starts it, and tells the engine the
-// PID of the placeholder of its first process. The restore goes on when this process has ended:
-// then it is a child of whoever the restored processes will be children of.
+// createEarly makes runc restore the container when its engine starts it, and gives the engine the PID of
+// the placeholder of its first process. The restore continues when the placeholder has ended: it is then a
+// child of the future parent of the restored processes.
 func (d Dir) createEarly(job Job, args []string, pidFile string) error {
 	if err := network.BlockNamespace(d.Network()); err != nil {
 		return fmt.Errorf("block the network of the arriving container: %w", err)
@@ -38,7 +38,7 @@ func (d Dir) createEarly(job Job, args []string, pidFile string) error {
 	return kernel.WriteFileAtomic(pidFile, []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// startEarly lets the restore go on, and returns when the container runs.
+// startEarly lets the restore continue, and returns when the container runs.
 func (d Dir) startEarly(job Job) error {
 	err := criu.StartRestored(context.Background(), d.Placeholder())
 	if err == nil && !exists(job.Record) {

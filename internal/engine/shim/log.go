@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// logError writes an error where runc writes its own, from where engines read why it failed.
+// logError writes an error to runc's log, where engines look for the reason of a failure.
 func logError(c call, err error) {
 	path := call{after: c.before}.flag("--log")
 	if path == "" {
@@ -14,7 +14,7 @@ func logError(c call, err error) {
 	}
 	file, openErr := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if openErr != nil {
-		return // what is on standard error has to do
+		return // standard error has to suffice
 	}
 	defer file.Close()
 	_ = json.NewEncoder(file).Encode(map[string]string{ // as above

@@ -16,8 +16,8 @@ import (
 // Program is the name under which this program is an OCI runtime.
 const Program = "godwit-runc"
 
-// Main is the main function of godwit-runc. args are those of runc, without the program. It returns
-// the exit code, if it does not become runc.
+// Main is the main function of godwit-runc. args are runc's, without the program. It returns the exit code,
+// unless it becomes runc.
 func Main(args []string) int {
 	runc, err := checkpoint.FindRunc()
 	code := 0
@@ -51,7 +51,7 @@ func serve(c call, args []string, runc string) (int, error) {
 		job, err := dir.load()
 		switch {
 		case err == nil && exists(job.Record):
-			return 0, nil // it runs since it was restored
+			return 0, nil // it runs since the restore
 		case err == nil && job.Early:
 			return 0, dir.startEarly(job)
 		}
@@ -68,7 +68,7 @@ func serve(c call, args []string, runc string) (int, error) {
 	return become(runc, args, nil)
 }
 
-// become turns this process into runc, with these variables in the place of those that it has.
+// become replaces this process by runc, with these variables in place of its own.
 func become(runc string, args, env []string) (int, error) {
 	for _, variable := range env {
 		name, value, _ := strings.Cut(variable, "=")
@@ -80,8 +80,8 @@ func become(runc string, args, env []string) (int, error) {
 	return 0, fmt.Errorf("run %s: %w", runc, err)
 }
 
-// deleted passes a delete on, and removes what is left here of a container whose arrival is over.
-// As long as it is not, its agent does that, which is told by a mark.
+// deleted passes a delete on, and removes the leftovers of a container whose arrival is over. Before that,
+// its agent removes them, and deleted leaves a mark for the agent.
 func (d Dir) deleted(runc string, args []string) (int, error) {
 	cmd := exec.Command(runc, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -98,7 +98,7 @@ func (d Dir) deleted(runc string, args []string) (int, error) {
 			return 0, fmt.Errorf("record that a container has ended: %w", err)
 		}
 	}
-	if d.Waits() { // not since the mark is there, or its agent may not have seen that
+	if d.Waits() { // checked again: an agent that finished before may not have seen the mark
 		return 0, nil
 	}
 	return 0, d.Remove()

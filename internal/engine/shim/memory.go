@@ -21,12 +21,12 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// CRIU carries a file system in memory by tar, which costs some 15 ms for an empty one and seconds
-// for a full one, within the freeze. So those that the runtime has mounted for a container come as
-// trees of files, ahead of it, and are bound into the restored one.
+// CRIU saves a file system in memory with tar, which costs some 15 ms for an empty one and seconds for a
+// full one, within the freeze. So the file systems that the runtime has mounted for a container are sent
+// ahead as trees of files, and are bound into the restored container.
 
-// Memories are the file systems in memory that a runtime mounts for a container, and that the
-// container can write to: /dev, mostly /dev/shm, and those that the user wanted.
+// Memories returns the file systems in memory that a runtime mounts for a container, and that the container
+// can write to: /dev, usually /dev/shm, and those that the user requested.
 func Memories(spec *specs.Spec) []specs.Mount {
 	var found []specs.Mount
 	for i, m := range spec.Mounts {
@@ -44,9 +44,9 @@ func Memories(spec *specs.Spec) []specs.Mount {
 	return found
 }
 
-// CgroupRoot is where a container without a cgroup namespace has its cgroups, which it can only
-// read: where they are of version 1 the runtime has made a file system in memory for them. "" if it
-// is another way.
+// CgroupRoot returns the mount point of the cgroups of a container without a cgroup namespace, which the
+// container can only read: with version 1 the runtime has made a file system in memory there. "" if the
+// container is different.
 func CgroupRoot(spec *specs.Spec) string {
 	named := slices.ContainsFunc(spec.Linux.Namespaces,
 		func(n specs.LinuxNamespace) bool { return n.Type == specs.CgroupNamespace })
@@ -58,22 +58,22 @@ func CgroupRoot(spec *specs.Spec) string {
 	return path.Clean(spec.Mounts[i].Destination)
 }
 
-// Tmpfs is the directory into which the content of a file system in memory comes that is to be at
-// this place of the container. Error: fs.ErrNotExist if its runtime has made none.
+// Tmpfs returns the directory for the content of a file system in memory that will be mounted at
+// destination in the container. Error: fs.ErrNotExist if its runtime has made none.
 func (d Dir) Tmpfs(destination string) (string, error) {
 	dir := d.tmpfs(destination)
 	_, err := os.Lstat(dir)
 	return dir, err
 }
 
-// MakeEarly makes a file system in memory before the container's runtime is asked for it, which
-// then says what it is like.
+// MakeEarly makes a file system in memory before the container's runtime is called, which then sets its
+// options.
 func (d Dir) MakeEarly(destination string) (string, error) {
 	dir := d.tmpfs(destination)
 	if exists(d.early(dir)) {
 		return dir, nil
 	}
-	// another node tells which there are
+	// another node determines how many there are
 	if early, err := os.ReadDir(d.memories() + earlySuffix); err == nil && len(early) >= maxEarly {
 		return "", fmt.Errorf("more than %d file systems in memory", maxEarly)
 	}
@@ -91,7 +91,7 @@ const (
 	maxEarly    = 64
 )
 
-// early is there if a file system in memory was made early.
+// early is a mark: a file system in memory was made early.
 func (d Dir) early(dir string) string {
 	return filepath.Join(d.memories()+earlySuffix, filepath.Base(dir))
 }
@@ -101,12 +101,11 @@ func (d Dir) cgroups() string { return filepath.Join(d.path, "cgroups") }
 func (d Dir) memories() string { return filepath.Join(d.path, "tmpfs") }
 
 func (d Dir) tmpfs(destination string) string {
-	sum := sha256.Sum256([]byte(destination)) // it may have any characters
+	sum := sha256.Sum256([]byte(destination)) // it may contain any characters
 	return filepath.Join(d.memories(), hex.EncodeToString(sum[:8]))
 }
 
-// makeMemories makes the file systems in memory, and has runc bind them in the place of those that
-// it would make.
+// makeMemories makes the file systems in memory, and makes runc bind them in place of its own.
 func (d Dir) makeMemories(spec *specs.Spec) error {
 	own := map[string]string{}
 	for _, m := range Memories(spec) {
@@ -150,7 +149,7 @@ func (d Dir) makeMemories(spec *specs.Spec) error {
 	return nil
 }
 
-// unmountOthers takes away what is mounted already, but for what was made early and is wanted.
+// unmountOthers removes existing mounts, except those that were made early and are wanted.
 func (d Dir) unmountOthers(wanted map[string]string) error {
 	all, err := os.ReadDir(d.memories())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -168,8 +167,8 @@ func (d Dir) unmountOthers(wanted map[string]string) error {
 	return nil
 }
 
-// EmptyMemories removes the mount points that runc has made in file systems in memory. Those that
-// are needed come, or have come to what was made early.
+// EmptyMemories removes the mount points that runc has made in file systems in memory. The needed ones come
+// with the content, or have come to those that were made early.
 func (d Dir) EmptyMemories() error {
 	all, err := os.ReadDir(d.memories())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,13 +182,13 @@ func (d Dir) EmptyMemories() error {
 	return err
 }
 
-// unmountMemories lets go of all of them: a container that runs has them itself.
+// unmountMemories unmounts all of them: a running container has its own mounts of them.
 func (d Dir) unmountMemories() error {
 	return errors.Join(mounts.UnmountBelow(d.memories()), mounts.Unmount(d.cgroups()))
 }
 
-// mountFlags are the options of mounts that are not the file system's own (mount(8)); 0 is for
-// those that change nothing here.
+// mountFlags are the options of mounts that do not belong to the file system (mount(8)); 0 is for those
+// without an effect here.
 var mountFlags = map[string]uintptr{
 	"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "noatime": unix.MS_NOATIME,
 	"nodiratime": unix.MS_NODIRATIME,
@@ -201,7 +200,8 @@ var mountFlags = map[string]uintptr{
 	"runbindable": 0,
 }
 
-// mountTmpfs mounts a file system in memory. With MS_REMOUNT it has one that is mounted there be like that.
+// mountTmpfs mounts a file system in memory. With MS_REMOUNT it changes the options of one that is mounted
+// there.
 func mountTmpfs(m specs.Mount, dir string, flags uintptr) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", m.Destination, err)
@@ -220,8 +220,8 @@ func mountTmpfs(m specs.Mount, dir string, flags uintptr) error {
 	return nil
 }
 
-// makeCgroupRoot makes what hierarchies are mounted upon, as runc does
-// (libcontainer/rootfs_linux.go, mountCgroupV1).
+// makeCgroupRoot makes the mount points of hierarchies, as runc does (libcontainer/rootfs_linux.go,
+// mountCgroupV1).
 func makeCgroupRoot(dir string, hierarchies []kernel.Mount) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	err := os.MkdirAll(dir, 0o755)
@@ -242,7 +242,8 @@ func makeCgroupRoot(dir string, hierarchies []kernel.Mount) error {
 	return nil
 }
 
-// addHierarchy adds the mount point of a hierarchy, and a link for each of several controllers in it.
+// addHierarchy adds the mount point of a hierarchy, and a link for each of its controllers if there are
+// several.
 func addHierarchy(dir, name string) error {
 	if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -17,8 +17,8 @@ func tmpfs(destination string, options ...string) specs.Mount {
 	return specs.Mount{Destination: destination, Type: "tmpfs", Source: "tmpfs", Options: options}
 }
 
-// TestMemories: what a container cannot write to, and what lies under another mount, is not taken
-// for one that it has.
+// TestMemories: file systems that a container cannot write to, or that lie under another mount, do not
+// count.
 func TestMemories(t *testing.T) {
 	spec := &specs.Spec{Mounts: []specs.Mount{
 		tmpfs("/dev/", "nosuid", "mode=755"), tmpfs("/ro", "ro"), tmpfs("relative"), tmpfs("/twice"),
@@ -33,7 +33,7 @@ func TestMemories(t *testing.T) {
 	}
 }
 
-// TestMakeMemories: they are made as their runtime would, and it is told to bind them.
+// TestMakeMemories: file systems are made as the runtime would, and the runtime is told to bind them.
 func TestMakeMemories(t *testing.T) {
 	dir := Dir{t.TempDir()}
 	spec := &specs.Spec{Linux: &specs.Linux{}, Mounts: []specs.Mount{
@@ -68,7 +68,8 @@ func TestMakeMemories(t *testing.T) {
 	}
 }
 
-// TestCgroupRoot: it has what runc makes for hierarchies of several controllers, and nobody can write to it.
+// TestCgroupRoot: it has the same entries as runc makes for hierarchies of several controllers, and is not
+// writable.
 func TestCgroupRoot(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cgroup")
 	hierarchies := []kernel.Mount{{Point: "/sys/fs/cgroup/cpu,cpuacct"}, {Point: "/sys/fs/cgroup/memory"},
@@ -85,8 +86,8 @@ func TestCgroupRoot(t *testing.T) {
 	}
 }
 
-// TestMakeEarly: what came before the runtime was asked stays, in a file system that is as the
-// runtime wants it; what it does not want goes.
+// TestMakeEarly: content that came before the runtime was called stays, in a file system with the runtime's
+// options; unwanted content is removed.
 func TestMakeEarly(t *testing.T) {
 	dir := Dir{t.TempDir()}
 	t.Cleanup(func() { _ = mounts.UnmountBelow(dir.memories()) }) // already done if all is well

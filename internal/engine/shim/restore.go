@@ -22,8 +22,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
-// restore has runc restore the container in the place of creating it. It waits in the restore proxy
-// until the agent lets it go on.
+// restore makes runc restore the container in place of creating it. The restore waits in the restore proxy
+// until the agent lets it continue.
 func (d Dir) restore(c call, job Job) (int, error) {
 	if exists(job.Record) {
 		return 0, errors.New("this container has already arrived and run here, but the agent has not " +
@@ -36,8 +36,8 @@ func (d Dir) restore(c call, job Job) (int, error) {
 		return 0, err
 	}
 	args := append([]string{}, c.before...)
-	// or its warnings would be the container's: Podman gives none to a runtime that it does not
-	// know
+	// otherwise runc's warnings would appear as the container's output: Podman passes no log to a runtime
+	// that it does not know
 	if (call{after: c.before}).flag("--log") == "" {
 		args = append(args, "--log", d.runcLog())
 	}
@@ -58,19 +58,20 @@ func (d Dir) restore(c call, job Job) (int, error) {
 	return become(job.Runc, args, job.Env)
 }
 
-// stateOf is the directory in which runc, called so, keeps what it knows of a container (runc(8), --root).
+// stateOf returns the directory in which runc, called with these flags, keeps its state of a container
+// (runc(8), --root).
 func stateOf(c call) string {
 	return filepath.Join(cmp.Or((call{after: c.before}).flag("--root"), "/run/runc"), c.id())
 }
 
-// makeBundle makes the bundle with which runc restores from the engine's.
+// makeBundle makes the bundle for runc's restore from the engine's.
 func (d Dir) makeBundle(engines, id string) error {
 	spec, err := readBundle(engines)
 	if err != nil {
 		return err
 	}
-	// runc makes mount points in the root file system, which come with the writable layer. So it
-	// gets an empty one; CRIU gets the real one at last.
+	// runc makes mount points in the root file system, which come with the writable layer. So it gets an
+	// empty one; CRIU gets the real one in the end.
 	if err := errors.Join(mounts.Unmount(d.scratch()), mounts.Scratch(d.scratch())); err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (d Dir) makeBundle(engines, id string) error {
 		spec.Annotations = map[string]string{}
 	}
 	unguard(spec.Hooks)
-	// no configuration file of the node changes what is asked of CRIU
+	// no configuration file of the node changes CRIU's options
 	spec.Annotations["org.criu.config"] = ""
 	if err := d.makeNetwork(spec, engines, id); err != nil {
 		return err
@@ -102,9 +103,8 @@ func (d Dir) makeBundle(engines, id string) error {
 	return os.WriteFile(filepath.Join(d.bundle(), "config.json"), data, 0o600)
 }
 
-// GuardVariable is a variable of hooks that are not meant for who restores a container: those that
-// keep an engine from making its processes anew, and those that would make a network which somebody
-// else makes then.
+// GuardVariable is a variable of hooks that must not run at a restore: hooks that keep an engine from
+// making processes anew, and hooks that would make a network which another program makes.
 const GuardVariable = "GODWIT_GUARD"
 
 func unguard(hooks *specs.Hooks) {
@@ -133,9 +133,8 @@ func readBundle(dir string) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// makeNetwork makes the network namespace that runc would make, and has the engine's hooks make
-// what is in it, now: at the restore it would be in the freeze. A process that does nothing stands
-// for the container's first one.
+// makeNetwork makes the network namespace that runc would make, and runs the engine's hooks that set it up,
+// now: at the restore this would be in the freeze. An idle process stands in for the container's first one.
 func (d Dir) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	own := -1
 	for i, n := range spec.Linux.Namespaces {
@@ -164,8 +163,7 @@ func (d Dir) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	})
 }
 
-// runHooks runs what an engine wants to be done when the namespaces are there, and takes it out of
-// the specification.
+// runHooks runs an engine's hooks for existing namespaces, and removes them from the specification.
 func runHooks(spec *specs.Spec, state specs.State) error {
 	if spec.Hooks == nil {
 		return nil
@@ -189,13 +187,13 @@ func runHooks(spec *specs.Spec, state specs.State) error {
 	return nil
 }
 
-// HolderCommand is the hidden command of this program that stands for a container's first process
-// while the container's network is made: see Hold.
+// HolderCommand is the hidden command of this program that stands in for a container's first process while
+// the container's network is made: see Hold.
 const HolderCommand = "network-holder"
 
 // Hold keeps the namespaces of this process for as long as its standard input is open.
 func Hold() int {
-	_, _ = io.Copy(io.Discard, os.Stdin) // its end is all that matters
+	_, _ = io.Copy(io.Discard, os.Stdin) // only its end matters
 	return 0
 }
 
@@ -222,7 +220,7 @@ func (h *holder) namespace() string { return "/proc/" + strconv.Itoa(h.cmd.Proce
 
 func (h *holder) end() {
 	_ = h.stdin.Close()
-	_ = h.cmd.Wait() // it has nothing to say
+	_ = h.cmd.Wait() // it has nothing to report
 }
 
 // pin keeps a namespace at a path.

@@ -15,7 +15,7 @@ func random(size int, seed uint64) []byte {
 	return p
 }
 
-// cut returns the lengths of the chunks of content that comes in pieces of a given size.
+// cut returns the lengths of the chunks of content that arrives in pieces of a given size.
 func cut(sizes Sizes, content []byte, piece int) (lengths []int) {
 	c := NewCutter(sizes)
 	length := 0

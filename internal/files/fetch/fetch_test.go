@@ -23,7 +23,7 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 )
 
-// patience with holders that are silent on purpose, and with those that are not.
+// Patience with holders that are silent on purpose, and with others.
 const (
 	short = time.Second
 	long  = time.Minute
@@ -77,8 +77,7 @@ func (w *world) open() {
 	w.store = store
 }
 
-// holder is one that has the given layers, and all that was wrong with it is what change does to
-// what it delivers.
+// holder returns a holder of the given layers; change is the only thing wrong with its deliveries.
 func (w *world) holder(name string, speed float64, have []Layer,
 	change func(diffID string, raw []byte) (string, io.Reader, error)) *holder {
 	h := &holder{Holder: &Holder{Kind: "node", Name: name, Speed: speed, Layers: map[string]int64{}}}
@@ -126,7 +125,7 @@ type parcel struct {
 func (p *parcel) Next() (string, io.Reader, error) {
 	name, content, err := p.next()
 	if content == nil && err == nil {
-		<-p.ctx.Done() // it says nothing
+		<-p.ctx.Done() // it sends nothing
 		return "", nil, p.ctx.Err()
 	}
 	return name, &stoppable{p.ctx, content}, err
@@ -159,7 +158,7 @@ func (s *stoppable) Read(p []byte) (int, error) {
 
 var errHang = errors.New("hangs")
 
-// hanging delivers some bytes and then nothing.
+// hanging delivers some bytes and then stalls.
 func hanging(diffID string, raw []byte) (string, io.Reader, error) {
 	return diffID, io.MultiReader(bytes.NewReader(raw[:len(raw)/2]), failing{errHang}), nil
 }
@@ -193,7 +192,7 @@ func (w *world) whole() {
 	w.clean()
 }
 
-// clean checks that nothing half-made is left.
+// clean checks that nothing unfinished is left.
 func (w *world) clean() {
 	w.Helper()
 	entries, err := os.ReadDir(filepath.Join(w.dir, "layers", "sha256"))
@@ -205,7 +204,7 @@ func (w *world) clean() {
 	}
 }
 
-// TestNearest: each layer comes from the fastest that has it, and those that are there are not brought.
+// TestNearest: each layer comes from the fastest holder that has it, and existing layers are not fetched.
 func TestNearest(t *testing.T) {
 	w := newWorld(t, 4)
 	slow := w.holder("slow", 1e6, w.layers, nil)
@@ -225,8 +224,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestBadHolders: who sends nothing, something else, too much or too little, or breaks off, is
-// asked no more; the next one is, and nothing of the bad one stays.
+// TestBadHolders: a holder that sends nothing, something else, too much or too little, or breaks off, is
+// not asked again; the next one is, and nothing of the bad one stays.
 func TestBadHolders(t *testing.T) {
 	other, otherRaw := archive(t, "another layer")
 	for name, change := range map[string]func(diffID string, raw []byte) (string, io.Reader, error){
@@ -316,8 +315,8 @@ func TestCannotOpen(t *testing.T) {
 	}
 }
 
-// TestSlow: a holder that turns out to be slow is given up for one that is not, and taken up again
-// if that one fails.
+// TestSlow: a holder that turns out to be slow is replaced by a faster one, and used again if that one
+// fails.
 func TestSlow(t *testing.T) {
 	w := newWorld(t, 2)
 	f := New(Config{Store: w.store, Layers: w.layers, Holders: []*Holder{
@@ -325,7 +324,7 @@ func TestSlow(t *testing.T) {
 	}})
 	deceptive, first, second := f.tallies[0], w.layers[0].DiffID, w.layers[1].DiffID
 	check(t, f.seen(deceptive, first, 1<<10, slowAfter/2))
-	check(t, f.seen(deceptive, second, 1<<10, slowAfter)) // there is nobody else for it
+	check(t, f.seen(deceptive, second, 1<<10, slowAfter)) // no other holder has it
 	err := f.seen(deceptive, first, 1<<10, time.Second)
 	if !errors.Is(err, errSlow) {
 		t.Fatalf("error: %v", err)
@@ -342,8 +341,7 @@ func TestSlow(t *testing.T) {
 	check(t, f.seen(deceptive, first, 1<<10, time.Hour)) // only once
 }
 
-// TestTogether: two fetches of the same layers bring each once. If the one that brings it fails,
-// the other does.
+// TestTogether: two fetches of the same layers fetch each once. If one of them fails, the other takes over.
 func TestTogether(t *testing.T) {
 	for name, change := range map[string]func(string, []byte) (string, io.Reader, error){"well": nil,
 		"badly": hanging} {
@@ -386,7 +384,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestInterrupted: what ends in the middle leaves nothing, whether the fetch ends or its process does.
+// TestInterrupted: an interrupted fetch leaves nothing, whether the fetch ends or its process does.
 func TestInterrupted(t *testing.T) {
 	w := newWorld(t, 2)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -420,7 +418,7 @@ func TestInterrupted(t *testing.T) {
 	w.whole()
 }
 
-// TestDiskFull: nobody else is asked for what there is no room for.
+// TestDiskFull: if there is no space, no other holder is asked.
 func TestDiskFull(t *testing.T) {
 	w := newWorld(t, 1)
 	w.dir = t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/files/parts"
 )
 
-// rebuilt makes a world with one layer that is much like another one, which is there.
+// rebuilt makes a world with one layer that resembles an existing one.
 func rebuilt(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, dir: t.TempDir(), raw: map[string][]byte{}}
@@ -29,10 +29,10 @@ func rebuilt(t *testing.T) *world {
 	return w
 }
 
-// cutter has a holder send parts of layers, too. Change is done to each list and to all parts that it sends.
+// cutter makes a holder send parts of layers, too. change modifies each list and all parts that it sends.
 func (w *world) cutter(h *holder, change func(list, pieces io.Reader) (io.Reader, io.Reader)) *piecemeal {
 	one := &piecemeal{world: w, change: change}
-	h.Speed = 1e6 // so slow that it is worth it
+	h.Speed = 1e6 // slow enough to be worth it
 	h.OpenParts = func(ctx context.Context, diffID string) (Parts, error) {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		return &cutLayer{piecemeal: one, raw: w.raw[diffID], ctx: ctx, cancel: cancel}, nil
@@ -88,7 +88,7 @@ func (c *cutLayer) Close() error {
 
 func asTheyAre(list, pieces io.Reader) (io.Reader, io.Reader) { return list, pieces }
 
-// TestPartly: of a layer that is much like another one only what is new comes.
+// TestPartly: of a layer that resembles another one, only the new parts are fetched.
 func TestPartly(t *testing.T) {
 	w := rebuilt(t)
 	h := w.holder("node", 0, w.layers, nil)
@@ -106,7 +106,7 @@ func TestPartly(t *testing.T) {
 	}
 }
 
-// TestBegun: what has come of a layer before does not come again, however little that is.
+// TestBegun: the received part of a layer is not fetched again, however small it is.
 func TestBegun(t *testing.T) {
 	w := &world{T: t, dir: t.TempDir(), raw: map[string][]byte{}}
 	content := make([]byte, 8<<20)
@@ -129,8 +129,8 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-// TestNotPartly: a layer comes whole if parts of it are of no use, or are not what they seem, and
-// at once if it comes quickly.
+// TestNotPartly: a layer is fetched as a whole if its parts are useless or wrong, and at once if the
+// connection is fast.
 func TestNotPartly(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(list, pieces io.Reader) (io.Reader, io.Reader)
@@ -189,7 +189,7 @@ func cutOff(in io.Reader) io.Reader {
 	return io.LimitReader(in, 50)
 }
 
-// otherList is a list of parts that exist, and of which no layer is made.
+// otherList is a list of existing parts that form no layer.
 func otherList(list, pieces io.Reader) (io.Reader, io.Reader) {
 	if list == nil {
 		return nil, pieces
@@ -202,8 +202,8 @@ func otherList(list, pieces io.Reader) (io.Reader, io.Reader) {
 	return bytes.NewReader(append(swapped, encoded[one*6:]...)), nil
 }
 
-// TestPartlySilent: who is silent in the middle is asked no more, and what was on its way leaves
-// nothing behind.
+// TestPartlySilent: a holder that goes silent in the middle is not asked again, and the interrupted
+// transfer leaves nothing behind.
 func TestPartlySilent(t *testing.T) {
 	w := rebuilt(t)
 	h := w.holder("node", 0, w.layers, nil)
@@ -223,7 +223,7 @@ func TestPartlySilent(t *testing.T) {
 	}
 }
 
-// dripping is a holder's answer of which a byte comes now and then, without end.
+// dripping is a holder's endless answer of which a byte comes now and then.
 type dripping struct{}
 
 func (dripping) Read(p []byte) (int, error) {
@@ -231,7 +231,7 @@ func (dripping) Read(p []byte) (int, error) {
 	return copy(p[:1], "x"), nil
 }
 
-// TestPartlyDrips: who is never silent and never done does not hold up the layer for as long as it likes.
+// TestPartlyDrips: a holder that is never silent and never done does not delay the layer for ever.
 func TestPartlyDrips(t *testing.T) {
 	w := rebuilt(t)
 	h := w.holder("node", 0, w.layers, nil)

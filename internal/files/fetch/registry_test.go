@@ -21,10 +21,10 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 )
 
-// TestRegistry: what a store has pulled comes to another one from the same registry, as long as
-// that answers rightly.
+// TestRegistry: layers that a store has pulled come to another store from the same registry, as long as its
+// answers are right.
 func TestRegistry(t *testing.T) {
-	broken := false // guarded by the order of what is done here
+	broken := false // guarded by the order of operations here
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if broken && r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {

@@ -119,7 +119,7 @@ func encode(t testing.TB, value any) []byte {
 	return raw
 }
 
-// dockerArchive is what docker save writes of one image.
+// dockerArchive is the output of docker save for one image.
 func dockerArchive(t testing.TB, tag string, layers ...[]byte) []byte {
 	t.Helper()
 	manifest := dockerManifest{Config: "config.json", RepoTags: []string{tag}}
@@ -190,7 +190,7 @@ func (l layout) write(t testing.TB, dir string) {
 	}
 }
 
-// everything lists all files below a directory with their content, but for locks.
+// everything lists all files below a directory with their content, except locks.
 func everything(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

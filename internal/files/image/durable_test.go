@@ -27,8 +27,8 @@ func bring(t *testing.T, s *Store, raw []byte) (diffID string) {
 	return diffID
 }
 
-// TestUnsynced: a layer can be used before it is on the disk. Those that another boot has left so
-// are gone, an agent's are not.
+// TestUnsynced: a layer can be used before it is on disk. Unsynced layers of an earlier boot are removed,
+// those of an earlier agent are not.
 func TestUnsynced(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir)
@@ -72,12 +72,12 @@ func TestUnsynced(t *testing.T) {
 	}
 }
 
-// TestSync: what is said to be on the disk stays, although the machine stops at once.
+// TestSync: a layer that was reported as synced survives an immediate stop of the machine.
 func TestSync(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir)
 	check(t, err)
-	s.syncing = true // somebody who never comes to it
+	s.syncing = true // a sync that never finishes
 	diffID := bring(t, s, base(t))
 	layer, err := s.layerDir(diffID)
 	check(t, err)
@@ -92,7 +92,7 @@ func TestSync(t *testing.T) {
 	check(t, s.Sync())
 }
 
-// TestClaims: nobody brings what is here, or what somebody else brings.
+// TestClaims: nobody fetches a layer that is here, or that another caller fetches.
 func TestClaims(t *testing.T) {
 	s := open(t)
 	diffID := digestOf(base(t))
@@ -129,7 +129,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestOrigin: where an image comes from is kept, and checked when somebody else says it.
+// TestOrigin: an image's origin is kept, and checked when a peer reports it.
 func TestOrigin(t *testing.T) {
 	s := open(t)
 	image := load(t, s, dockerArchive(t, "app:1", base(t)))[0]
@@ -162,7 +162,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// FuzzOrigin reads what a peer may say of where an image comes from.
+// FuzzOrigin parses a peer's report of an image's origin.
 func FuzzOrigin(f *testing.F) {
 	f.Add([]byte(`{"repository":"registry.example/app","layers":[]}`))
 	f.Fuzz(func(t *testing.T, document []byte) {

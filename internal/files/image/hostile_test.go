@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// refused loads an archive, which must fail and change nothing, in the store or outside of it.
+// refused loads an archive, which must fail and change nothing, inside or outside of the store.
 func refused(t *testing.T, archive []byte) error {
 	t.Helper()
 	s := open(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/files/filestest"
 )
 
-// TestMain runs the tests in a mount and a network namespace of their own: overlays are mounted and
-// a registry is started.
+// TestMain runs the tests in separate mount and network namespaces: they mount overlays and start a
+// registry.
 func TestMain(m *testing.M) {
 	os.Exit(filestest.Isolated(unix.CLONE_NEWNET, func() int {
 		if err := raiseLoopback(); err != nil {

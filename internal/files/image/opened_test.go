@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// TestFitNames: nothing that comes from another node and is no image's name is asked of an engine.
+// TestFitNames: an engine is never asked about a text from another node that is no image's name.
 func TestFitNames(t *testing.T) {
 	got := FitNames([]string{"nginx", "../containers/x", "localhost:5000/a/b:1", "a?b=c",
 		"", "x@sha256:" + strings.Repeat("ab", 32), "UPPER/x"})
@@ -20,7 +20,8 @@ func TestFitNames(t *testing.T) {
 	}
 }
 
-// TestOpenVerified: an archive that is not the layer's does not come to its end, however it is compressed.
+// TestOpenVerified: an archive that does not match the layer fails before its end, however it is
+// compressed.
 func TestOpenVerified(t *testing.T) {
 	content := []byte(strings.Repeat("layer", 1000))
 	var zipped, packed bytes.Buffer
@@ -58,7 +59,7 @@ func TestOpenVerified(t *testing.T) {
 	}
 }
 
-// TestChains: the lowest layer is named by itself, each other one with what it lies on.
+// TestChains: the lowest layer is identified by itself, each other one together with those below it.
 func TestChains(t *testing.T) {
 	a, b := "sha256:"+strings.Repeat("aa", 32), "sha256:"+strings.Repeat("bb", 32)
 	got := Chains([]string{a, b, a})
@@ -71,7 +72,7 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// TestIsTagged: a name that an engine would add something to is no whole one.
+// TestIsTagged: a name that an engine would complete is incomplete.
 func TestIsTagged(t *testing.T) {
 	for name, want := range map[string]bool{
 		"docker.io/library/web:1": true, "localhost/web:latest": true, "localhost:5000/a/b:1": true,

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestOriginTellsNoPassword: that a registry is spoken to without encryption another node may have said.
+// TestOriginTellsNoPassword: another node may have caused the unencrypted connection to a registry.
 func TestOriginTellsNoPassword(t *testing.T) {
 	var asked, told atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -28,8 +28,8 @@ func partsOf(t *testing.T, s *Store, diffID string) (list []parts.Part) {
 	return list
 }
 
-// TestParts: a layer is told of and sent by its parts, whatever its archive was compressed by; what
-// was found is remembered, and a damaged memory is none.
+// TestParts: a layer is listed and sent in parts, whatever the compression of its archive; the result is
+// cached, and a damaged cache is ignored.
 func TestParts(t *testing.T) {
 	raw := pack(t, regular("big", noise(1, 3<<20)), regular("small", "x"))
 	diffID := hashOf(t, raw).String()
@@ -70,8 +70,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestSimilar: what a layer replaces is looked for in images of the same name, then in those upon
-// the same layer, then by size.
+// TestSimilar: candidates for an older version of a layer are images of the same name, then those on top of
+// the same layer, then those of similar size.
 func TestSimilar(t *testing.T) {
 	s := open(t)
 	bottom := pack(t, regular("bottom", "x"))

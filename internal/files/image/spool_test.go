@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// spooled brings a layer, of which not more comes than from in.
+// spooled stores a layer from in, of at most most bytes.
 func spooled(t *testing.T, s *Spool, diffID string, in io.Reader, most int64) error {
 	t.Helper()
 	release, ok := s.Claim(diffID)
@@ -23,7 +23,7 @@ func spooled(t *testing.T, s *Spool, diffID string, in io.Reader, most int64) er
 	return s.BringLayer(t.Context(), diffID, in, most)
 }
 
-// lost ends as a link does that is lost.
+// lost ends like a lost connection.
 func lost(raw []byte) io.Reader {
 	return io.MultiReader(bytes.NewReader(raw),
 		readerFunc(func([]byte) (int, error) { return 0, errors.New("connection reset") }))
@@ -43,14 +43,15 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestSpool: what has come of a layer stays when the way to it is lost, and what is not the layer does not.
+// TestSpool: the received part of a layer stays when the connection is lost, and content of another layer
+// does not.
 func TestSpool(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenSpool(dir)
 	check(t, err)
 	raw := pack(t, regular("file", strings.Repeat("content ", 1<<16)))
 	diffID := digestOf(raw)
-	for i, end := range []int{len(raw) / 2, len(raw) / 3} { // less than what is here is of no use
+	for i, end := range []int{len(raw) / 2, len(raw) / 3} { // a shorter part than the stored one is useless
 		if err := spooled(t, s, diffID, lost(raw[:end]), int64(len(raw))); err == nil {
 			t.Fatalf("%d: it came", i)
 		}
@@ -82,8 +83,7 @@ func TestSpool(t *testing.T) {
 	}
 }
 
-// TestSpoolHostile: an engine is given nothing that this node would not unpack itself, whatever its
-// digest is.
+// TestSpoolHostile: an engine gets nothing that this node would not unpack itself, whatever its digest is.
 func TestSpoolHostile(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenSpool(dir)
@@ -115,7 +115,7 @@ func TestSpoolHostile(t *testing.T) {
 	}
 }
 
-// TestEndlessCompressed: an archive is not kept, nor waited for, without end because it never becomes longer.
+// TestEndlessCompressed: an archive that never grows when unpacked is neither stored nor read without end.
 func TestEndlessCompressed(t *testing.T) {
 	s, err := OpenSpool(t.TempDir())
 	check(t, err)
@@ -148,8 +148,8 @@ func TestEndlessCompressed(t *testing.T) {
 	}
 }
 
-// TestSpoolBlob: what an engine keeps as a layer stays as it is; a damaged one, or one that no
-// honest layer is packed in, is refused.
+// TestSpoolBlob: an engine's stored form of a layer is kept unchanged; a damaged one, or one in which no
+// honest layer is packed, is refused.
 func TestSpoolBlob(t *testing.T) {
 	s, err := OpenSpool(t.TempDir())
 	check(t, err)
@@ -208,7 +208,7 @@ func TestSpoolHostileNames(t *testing.T) {
 	}
 }
 
-// TestSpoolSweep: what nobody has come for goes, and what was not finished.
+// TestSpoolSweep: unused layers are removed, and so are unfinished ones.
 func TestSpoolSweep(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenSpool(dir)

@@ -62,7 +62,7 @@ func load(t *testing.T, s *Store, archive []byte) []Image {
 	return images
 }
 
-// merged mounts an image's layers as a container would see them.
+// merged mounts an image's layers as in a container.
 func merged(t *testing.T, s *Store, image Image) string {
 	t.Helper()
 	var lower []string
@@ -72,7 +72,7 @@ func merged(t *testing.T, s *Store, image Image) string {
 		lower = append(lower, path)
 	}
 	target := t.TempDir()
-	lower = append(lower, t.TempDir()) // one layer alone is no overlay
+	lower = append(lower, t.TempDir()) // an overlay needs two layers
 	check(t, unix.Mount("overlay", target, "overlay", unix.MS_RDONLY, "lowerdir="+strings.Join(lower, ":")))
 	t.Cleanup(func() { check(t, unix.Unmount(target, 0)) })
 	return target
@@ -216,7 +216,7 @@ func TestRemove(t *testing.T) {
 	if err := s.Remove(ctx, "none", nil); !errors.Is(err, ErrNotFound) {
 		t.Error(err)
 	}
-	check(t, s.Remove(ctx, "one:1", func(string) bool { return true })) // only a name goes
+	check(t, s.Remove(ctx, "one:1", func(string) bool { return true })) // only a name is removed
 	if err := s.Remove(ctx, "uno:1", func(id string) bool { return id == one.ID }); !errors.Is(err,
 		ErrInUse) {
 		t.Error(err)
@@ -237,7 +237,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// between exports an image from one store and imports it into another, as a migration does.
+// TestLayersMoveBetweenStores exports an image from one store and imports it into another, as a migration
+// does.
 func TestLayersMoveBetweenStores(t *testing.T) {
 	from, to, ctx := open(t), open(t), context.Background()
 	image := load(t, from, dockerArchive(t, "app:1", base(t), change(t)))[0]
@@ -317,7 +318,7 @@ func TestImportRefuses(t *testing.T) {
 
 func TestConcurrentLoads(t *testing.T) {
 	s := open(t)
-	other, err := Open(s.dir) // as another process would
+	other, err := Open(s.dir) // as in another process
 	check(t, err)
 	var group sync.WaitGroup
 	for i := range 8 {

@@ -37,7 +37,7 @@ func open(t *testing.T, path, content string, flags int) int {
 	return fd
 }
 
-// find returns what is found in this process below a directory.
+// find returns the files of this process that are found below a directory.
 func find(t *testing.T, directory string, kept ...string) []string {
 	t.Helper()
 	uses, err := new(Finder).Find(t.Context(), "web", []int{os.Getpid()}, kept)
@@ -54,7 +54,7 @@ func find(t *testing.T, directory string, kept ...string) []string {
 func TestFind(t *testing.T) {
 	index := walIndex() + strings.Repeat("\x00", 32768)
 	for name, c := range map[string]struct {
-		make func(t *testing.T, dir string) int // returns the descriptor that is to be found
+		make func(t *testing.T, dir string) int // returns the descriptor that should be found
 		want string
 	}{
 		"for writing": {func(t *testing.T, dir string) int {
@@ -94,8 +94,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindNothing has files that no program takes for another one after a move, and that must not be waited
-// for.
+// TestFindNothing: some files are not mistaken for others by any program after a move, and must not be
+// waited for.
 func TestFindNothing(t *testing.T) {
 	dir := t.TempDir()
 	locked := open(t, dir+"/locked", "any content, with a lock", unix.O_RDWR)
@@ -134,7 +134,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptUnread: a file that keeps its inode is not read. Its server may be gone.
+// TestKeptUnread: a file that keeps its inode is not read, because its server may be gone.
 func TestKeptUnread(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "inodes-")
 	must(t, err)
@@ -169,7 +169,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestHung: a file that does not answer is named, and one search at most waits for it.
+// TestHung: a file that does not answer is named, and at most one search waits for it.
 func TestHung(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir+"/db\n", database, unix.O_RDWR)
@@ -207,7 +207,7 @@ func TestHung(t *testing.T) {
 	})
 }
 
-// TestUnseen: the program does not notice the look. It keeps its lease, its lock and its position.
+// TestUnseen: the program does not notice the search. It keeps its lease, its lock and its position.
 func TestUnseen(t *testing.T) {
 	dir := t.TempDir()
 	fd := open(t, dir+"/db", database, unix.O_RDWR)

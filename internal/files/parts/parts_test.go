@@ -32,7 +32,7 @@ func cut(t *testing.T, archive []byte) []Part {
 	return parts
 }
 
-// together has an archive put together from what others have and what is sent, and returns how much that is.
+// together assembles an archive from other archives and sent parts, and returns the size of the sent parts.
 func together(t *testing.T, archive []byte, others ...[]byte) int64 {
 	t.Helper()
 	wanted := cut(t, archive)
@@ -134,7 +134,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestDiffers: what is not as the list says is noticed, wherever it comes from.
+// TestDiffers: data that differs from the list is noticed, wherever it comes from.
 func TestDiffers(t *testing.T) {
 	old := random(1, 4<<20)
 	archive := slices.Concat(old, random(2, 1<<20))

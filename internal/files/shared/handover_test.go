@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writerArgument makes the test program a process that writes to a file, in ways that the kernel
-// may keep to itself.
+// writerArgument makes the test program a process that writes to a file in ways that the kernel may buffer.
 const writerArgument = "shared-test-writer"
 
 func TestMain(m *testing.M) {
@@ -47,7 +46,7 @@ func write(path string) error {
 	return unix.Kill(os.Getpid(), unix.SIGSTOP)
 }
 
-// startWriter returns when the process stands still.
+// startWriter starts the process and returns when it stands still.
 func startWriter(t *testing.T, path string) int {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", writerArgument, path)
@@ -64,8 +63,8 @@ func startWriter(t *testing.T, path string) int {
 	return cmd.Process.Pid
 }
 
-// TestHandOver writes on one node and reads on another whose file system keeps what it has read,
-// whatever happens.
+// TestHandOver writes on one node and reads on another, whose file system keeps its cached data whatever
+// happens.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, "kernel_cache")

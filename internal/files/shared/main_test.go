@@ -15,9 +15,9 @@ type remote struct {
 	mounts [2]string
 }
 
-// newRemote mounts a directory twice by sshfs, each time with a client and a server process of its
-// own, so that neither mount knows anything of the other. The options are those of sshfs; what it
-// keeps of directories by itself is off.
+// newRemote mounts a directory twice by sshfs, each time with its own client and server process, so that
+// neither mount knows of the other. The options are those of sshfs; sshfs's own caching of directories is
+// off.
 func newRemote(t *testing.T, options ...string) remote {
 	t.Helper()
 	r := remote{server: t.TempDir()}

@@ -20,7 +20,8 @@ func claim(t *testing.T, directory string) *Claim {
 	return c
 }
 
-// TestProof has a directory proven that two nodes mount by sshfs, one of one machine, and one below a link.
+// TestProof proves a directory that two nodes mount by sshfs, one on the same machine, and one below a
+// link.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
@@ -63,7 +64,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestNoProof has what looks like shared storage and is not.
+// TestNoProof: storage that only looks shared is not proven.
 func TestNoProof(t *testing.T) {
 	t.Parallel()
 	a, b := t.TempDir(), t.TempDir()
@@ -74,7 +75,7 @@ func TestNoProof(t *testing.T) {
 	if _, err := Find(filepath.Join(b, "none"), c.name); !errors.Is(err, ErrNotShared) {
 		t.Errorf("no directory: %v", err)
 	}
-	// A copy that somebody keeps in step, one way.
+	// A copy that another program keeps in step, one way.
 	content, err := os.ReadFile(filepath.Join(a, c.name))
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(b, c.name), content, 0o600))
@@ -97,7 +98,7 @@ func TestNoProof(t *testing.T) {
 	}
 }
 
-// TestHostileToken has files that a node must not write to, or read, whatever another one says.
+// TestHostileToken: some files must be neither written nor read, whatever another node says.
 func TestHostileToken(t *testing.T) {
 	t.Parallel()
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")

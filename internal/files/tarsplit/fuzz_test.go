@@ -10,8 +10,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// FuzzEntries: what an engine has kept of an archive, whatever is in it, gives an archive of the
-// size that was told before, or an error, and nothing of a file outside of the layer.
+// FuzzEntries: any stored form of an archive gives an archive of the announced size, or an error, and
+// nothing of a file outside of the layer.
 func FuzzEntries(f *testing.F) {
 	secret := filepath.Join(f.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("of the node"), 0o600); err != nil {

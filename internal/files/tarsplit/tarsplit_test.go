@@ -22,8 +22,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// kept has an archive of files as an engine keeps it: their content in a directory, and what else
-// there was in a file.
+// kept makes an archive of files in an engine's stored form: the content in a directory, and the rest in a
+// file.
 func kept(t *testing.T, names ...string) (archive []byte, split, tree string) {
 	t.Helper()
 	tree = filepath.Join(t.TempDir(), "tree")
@@ -38,7 +38,7 @@ func kept(t *testing.T, names ...string) (archive []byte, split, tree string) {
 		must(t, os.WriteFile(inside, []byte(name), 0o644))
 	}
 	must(t, w.Close())
-	out.Write(make([]byte, 4096)) // what is behind the end belongs to it
+	out.Write(make([]byte, 4096)) // padding behind the end is part of it
 	split = filepath.Join(t.TempDir(), "split.gz")
 	f, err := os.Create(split)
 	must(t, err)
@@ -51,7 +51,7 @@ func kept(t *testing.T, names ...string) (archive []byte, split, tree string) {
 	return out.Bytes(), split, tree
 }
 
-// TestOpen: an archive is made again byte for byte, and its size is known before.
+// TestOpen: an archive is reproduced byte for byte, and its size is known before.
 func TestOpen(t *testing.T) {
 	archive, split, tree := kept(t, "etc/passwd", "bin/sh", ".wh.gone")
 	var sizes Sizes
@@ -71,7 +71,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestHostile: what is in place of the files that were in the archive is not read as if it were them.
+// TestHostile: other files in place of the archive's files are not read as if they were them.
 func TestHostile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "dir", "x")
 	must(t, os.MkdirAll(filepath.Dir(secret), 0o700))
@@ -106,7 +106,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestHostileNames: a name in an archive that leads out of the directory is meant within it.
+// TestHostileNames: a name that leads out of the directory is resolved within it.
 func TestHostileNames(t *testing.T) {
 	archive, split, tree := kept(t, "../../out", "/abs")
 	opened, err := Open(split, tree)

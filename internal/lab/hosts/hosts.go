@@ -25,15 +25,15 @@ type Config struct {
 	Repository string   // directory of Godwit's sources
 	Directory  string   // for the machines' disks
 	Suites     []string // Debian's suite of each machine: trixie, bookworm
-	// Fill adds files to a directory that both machines have mounted, read-only, at /mnt. nil: none.
+	// Fill adds files to a directory that both machines mount, read-only, at /mnt. nil: none.
 	Fill func(directory string) error
-	// PayloadMiB is the size of the disk that has these files and Godwit. 0: 400.
+	// PayloadMiB is the size of the disk with these files and Godwit. 0: 400.
 	PayloadMiB int
 	Log        func(format string, args ...any)
 }
 
-// Up boots both machines, installs Godwit, and joins the two. Containers' addresses are routed
-// through a, as a router would be told. If Up fails, nothing is left.
+// Up boots both machines, installs Godwit, and joins the two. Containers' addresses are routed through a,
+// as on a router. If Up fails, nothing is left.
 func Up(ctx context.Context, config Config) (_ *Pair, err error) {
 	if len(config.Suites) != 2 {
 		return nil, fmt.Errorf("%d suites: name one for each of the two machines", len(config.Suites))
@@ -70,7 +70,7 @@ func Up(ctx context.Context, config Config) (_ *Pair, err error) {
 	return p, nil
 }
 
-// Machines are both.
+// Machines returns both machines.
 func (p *Pair) Machines() []*Machine { return []*Machine{p.A, p.B} }
 
 // Down switches the machines off and removes their network. It can be called again.
@@ -104,7 +104,7 @@ func (p *Pair) join(ctx context.Context) error {
 	return err
 }
 
-// makePayload makes the disk that has Godwit, as `make install` installs it, and what Fill adds.
+// makePayload makes the disk with Godwit, as `make install` installs it, and the files of Fill.
 func makePayload(ctx context.Context, config Config) error {
 	files := filepath.Join(config.Directory, "payload")
 	if _, err := run(ctx, "make", "-C", config.Repository, "--no-print-directory", "install", "PREFIX=/usr",

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootLimit is how long a machine may take until it can be logged in to. Emulated processors are slow.
+// bootLimit is how long a machine may take until a login works. Emulated processors are slow.
 const bootLimit = 20 * time.Minute
 
 // Machine is a virtual machine with a stock Debian.
@@ -32,11 +32,11 @@ type Machine struct {
 	ended     chan struct{} // closed when QEMU has ended; nil if it was never switched on
 }
 
-// Address is the machine's on the machines' network.
+// Address returns the machine's address on the machines' network.
 func (m *Machine) Address() string { return fmt.Sprintf("10.77.0.1%d", m.number) }
 
-// accelerated tells whether this machine can run others itself. A machine may have /dev/kvm and not
-// be able to.
+// accelerated reports whether this machine can run virtual machines. A machine may have /dev/kvm and still
+// not be able to.
 func accelerated() bool {
 	flags, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil || !bytes.Contains(flags, []byte(" vmx")) && !bytes.Contains(flags, []byte(" svm")) {
@@ -45,7 +45,7 @@ func accelerated() bool {
 	return unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) == nil
 }
 
-// newMachine makes a machine's own disk and its place on the network. It is switched on by Boot.
+// newMachine makes a machine's disk and its place on the network. Boot switches it on.
 func newMachine(ctx context.Context, config Config, number int) (*Machine, error) {
 	m := &Machine{
 		Name: string(rune('a' + number - 1)), Suite: config.Suites[number-1], number: number,
@@ -75,7 +75,7 @@ func (m *Machine) disk() string    { return filepath.Join(m.directory, m.Name+".
 func (m *Machine) console() string { return filepath.Join(m.directory, m.Name+".console") }
 func (m *Machine) tap() string     { return "tap-" + m.Name }
 
-// Boot switches machines on and waits until they can be logged in to.
+// Boot switches machines on and waits until logins work.
 func Boot(ctx context.Context, all ...*Machine) error {
 	for _, m := range all {
 		if err := m.switchOn(); err != nil {
@@ -115,7 +115,7 @@ func (m *Machine) switchOn() error {
 	return m.start()
 }
 
-// start starts QEMU from a thread that lives as long as QEMU, which the kernel kills when that thread ends.
+// start starts QEMU from a thread that lives as long as QEMU: the kernel kills QEMU when that thread ends.
 func (m *Machine) start() error {
 	m.ended = make(chan struct{})
 	begun := make(chan error)
@@ -152,7 +152,7 @@ func (m *Machine) awaitLogin(ctx context.Context) error {
 	return nil
 }
 
-// Kill is a loss of power.
+// Kill simulates a power failure.
 func (m *Machine) Kill() {
 	if m.ended == nil {
 		return
@@ -181,7 +181,7 @@ func (m *Machine) Shell(ctx context.Context, script string) *exec.Cmd {
 		"root@"+m.Address(), script)
 }
 
-// Command runs a program on the machine.
+// Command returns a command that runs a program on the machine.
 func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -190,7 +190,7 @@ func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return m.Shell(ctx, strings.Join(quoted, " "))
 }
 
-// Run runs a shell script on the machine and returns what the script printed.
+// Run runs a shell script on the machine and returns its output.
 func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 	out, err := m.Shell(ctx, script).CombinedOutput()
 	said := strings.TrimSpace(string(out))

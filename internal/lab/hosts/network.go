@@ -18,7 +18,7 @@ const (
 	gateway = "10.77.0.1" // the clients' address
 )
 
-// makeNetwork makes the network namespace in which the machines and their clients are.
+// makeNetwork makes the network namespace of the machines and their clients.
 func makeNetwork(ctx context.Context) error {
 	if err := removeNetwork(ctx); err != nil {
 		return err
@@ -37,7 +37,7 @@ func makeNetwork(ctx context.Context) error {
 	return nil
 }
 
-// removeNetwork also removes the network of a run that was killed.
+// removeNetwork also removes the network of a killed run.
 func removeNetwork(ctx context.Context) error {
 	if _, err := os.Stat(namespacePath()); err != nil {
 		return nil
@@ -57,7 +57,7 @@ func Dial(ctx context.Context, network, address string) (conn net.Conn, err erro
 	return conn, err
 }
 
-// Client is a command of a client of the machines: it runs on this machine, in their network.
+// Client returns a command of a client of the machines: it runs on this machine, in their network.
 func Client(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", Namespace}, args...)...)
 }

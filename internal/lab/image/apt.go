@@ -25,8 +25,8 @@ type deb struct {
 	path string
 }
 
-// installers are packages that others depend on for their maintainer scripts or services, which
-// images do not run. apt is told that they are there.
+// installers are packages on which others depend for their maintainer scripts or services, which images do
+// not run. apt is told that they are installed.
 func installers() []string {
 	return []string{
 		"adduser", "debconf", "dpkg", "init-system-helpers", "iproute2",
@@ -35,12 +35,12 @@ func installers() []string {
 	}
 }
 
-// apt fetches packages and what they depend on, with state of its own: what is installed on the
-// machine, and its caches, play no part and do not change. Its sources, keys and, if they are good
-// enough, package lists are used.
+// apt fetches packages and their dependencies, with its own state: the machine's installed packages and
+// caches play no part and do not change. It uses the machine's sources, keys and, if they are good enough,
+// package lists.
 type apt struct {
 	dir     string
-	private bool // package lists of its own, just fetched
+	private bool // it has its own, freshly fetched package lists
 }
 
 func newApt() (*apt, error) {
@@ -67,9 +67,9 @@ func newApt() (*apt, error) {
 
 func (a *apt) close() { _ = os.RemoveAll(a.dir) }
 
-// download fetches packages and their dependencies but for those that are installed. The machine's
-// package lists may be missing, or so old that what they name is gone from the mirror: then new
-// ones are fetched, once.
+// download fetches packages and their dependencies except those that are installed. The machine's package
+// lists may be missing, or so old that the mirror no longer has the listed files: then apt fetches new
+// lists, once.
 func (a *apt) download(ctx context.Context, packages []string, installed []installedPackage) ([]deb, error) {
 	if err := a.writeStatus(installed); err != nil {
 		return nil, err
@@ -103,8 +103,8 @@ func (a *apt) writeStatus(installed []installedPackage) error {
 	return os.WriteFile(filepath.Join(a.dir, "status"), status.Bytes(), 0o644)
 }
 
-// run runs apt-get. The clock of a machine may be past the date until which a mirror's lists claim
-// to be valid; packages are still those that the archive's key has signed.
+// run runs apt-get. The clock of a machine may be past the expiry date of a mirror's lists; the archive's
+// key still signs the packages.
 func (a *apt) run(ctx context.Context, args ...string) error {
 	options := []string{
 		"Dir::State::status=" + filepath.Join(a.dir, "status"),
@@ -137,7 +137,7 @@ func lastLines(output []byte) string {
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
-// collect takes what was fetched out of apt's cache, in order of names.
+// collect moves the fetched packages out of apt's cache, sorted by name.
 func (a *apt) collect() ([]deb, error) {
 	archives := filepath.Join(a.dir, "cache", "archives")
 	found, err := filepath.Glob(filepath.Join(archives, "*.deb"))
@@ -163,7 +163,7 @@ func (a *apt) collect() ([]deb, error) {
 	return debs, nil
 }
 
-// parseDebName reads NAME_VERSION_ARCHITECTURE.deb, as apt names files: with the colon of an epoch escaped.
+// parseDebName parses NAME_VERSION_ARCHITECTURE.deb, apt's file names: the colon of an epoch is escaped.
 func parseDebName(file string) (installedPackage, error) {
 	parts := strings.Split(strings.TrimSuffix(file, ".deb"), "_")
 	if len(parts) != 3 {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Build makes the image of this name, unless it was made before, and returns where it is: an
-// archive as docker save writes it, in cacheDir. The image's name in it is localhost/NAME:latest.
-// Several programs may build at once.
+// Build makes the image of this name, unless it exists, and returns its path: an archive in docker save's
+// format, in cacheDir. The image's name in it is localhost/NAME:latest. Several programs may build at the
+// same time.
 func Build(ctx context.Context, name, cacheDir string) (string, error) {
 	recipe, err := find(name)
 	if err != nil {
@@ -46,7 +46,8 @@ func exists(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// lock waits for the cache. The wait cannot be interrupted, so it is given up, not ended, with the context.
+// lock waits for the cache. The wait cannot be interrupted, so it is abandoned, not ended, with the
+// context.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -62,7 +63,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		return func() { _ = file.Close() }, nil
 	case <-ctx.Done():
 		go func() {
-			_ = errors.Join(<-locked, file.Close()) // closing gives up a lock that came too late
+			_ = errors.Join(<-locked, file.Close()) // closing releases a lock that came too late
 		}()
 		return nil, ctx.Err()
 	}
@@ -80,7 +81,7 @@ func flock(fd int) error {
 // builder makes layers and images in a cache directory that it has locked.
 type builder struct {
 	cache string
-	apt   *apt // from the first layer that is not cached on
+	apt   *apt // created for the first layer that is not cached
 }
 
 func (b *builder) image(ctx context.Context, recipe recipe, name, path string) error {
@@ -104,7 +105,7 @@ func (b *builder) image(ctx context.Context, recipe recipe, name, path string) e
 	return replace(path, func(file *os.File) error { return writeArchive(file, name, recipe.Config, layers) })
 }
 
-// layerBase is where the last of these layers is in a cache.
+// layerBase returns the path of the last of these layers in a cache.
 func layerBase(cache string, recipes []layerRecipe) string {
 	return filepath.Join(cache, fmt.Sprintf("layer-%s-%s", recipes[len(recipes)-1].Name, key(recipes, nil)))
 }
@@ -135,7 +136,7 @@ func (b *builder) layer(ctx context.Context, recipes []layerRecipe, installed []
 	return makeLayer(ctx, base, recipe, debs, more)
 }
 
-// replace writes a file so that it is there whole or not at all.
+// replace writes a file atomically.
 func replace(path string, write func(*os.File) error) error {
 	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// debian is a system container, for LXC: systemd, and NGINX as a service of it.
+// debian is a system container, for LXC: systemd, and NGINX as its service.
 //
-// All of it is root's: of others CRIU cannot read the limits on a machine without CAP_SYS_RESOURCE.
-// What would only be in the way in a container is masked, as LXC's template for Debian does.
-// Filters of addresses are programs of the kernel, which CRIU does not carry.
+// Everything in it belongs to root: CRIU cannot read the limits of other users' processes on a machine
+// without CAP_SYS_RESOURCE. Units that would only cause trouble in a container are masked, as in LXC's
+// template for Debian. Filters of addresses are programs of the kernel, which CRIU does not save.
 func debian() recipe {
 	links := map[string]string{
 		"etc/systemd/system/default.target":                        "/lib/systemd/system/multi-user.target",
@@ -46,7 +46,7 @@ func debian() recipe {
 	}
 }
 
-// Unpack makes the named image's file system in a directory that there is.
+// Unpack unpacks the named image's file system into an existing directory.
 func Unpack(ctx context.Context, name, cacheDir, directory string) error {
 	recipe, err := find(name)
 	if err != nil {

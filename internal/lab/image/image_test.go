@@ -56,7 +56,7 @@ func TestParseDebName(t *testing.T) {
 	}
 }
 
-// TestBuild makes all images for real, two at a time from two callers.
+// TestBuild really makes all images, two at a time from two callers.
 func TestBuild(t *testing.T) {
 	dir := cacheDir
 	var group sync.WaitGroup

@@ -41,7 +41,7 @@ func readLayer(base string) (layer, error) {
 	return found, nil
 }
 
-// makeLayer puts a layer into the cache: the archive first, what is known of it then.
+// makeLayer puts a layer into the cache: first the archive, then its metadata.
 func makeLayer(ctx context.Context, base string, recipe layerRecipe, debs []deb, more prepared) (layer,
 	error) {
 	made, err := hashLayer(base+".tar",
@@ -62,7 +62,7 @@ func makeLayer(ctx context.Context, base string, recipe layerRecipe, debs []deb,
 	})
 }
 
-// hashLayer writes a layer's archive to a file, and takes its digest.
+// hashLayer writes a layer's archive to a file, and computes its digest.
 func hashLayer(path string, write func(io.Writer) error) (layer, error) {
 	digest := sha256.New()
 	err := replace(path, func(file *os.File) error {
@@ -77,10 +77,11 @@ func hashLayer(path string, write func(io.Writer) error) (layer, error) {
 type layerWriter struct {
 	*tar.Writer
 	seen map[string]bool
-	init bool // with what an init system uses
+	init bool // with files that an init system uses
 }
 
-// madeAt is the time of what no package contains. It is fixed, so that the same recipe gives the same layer.
+// madeAt is the time stamp of files that are in no package. It is fixed, so that the same recipe gives the
+// same layer.
 func madeAt() time.Time { return time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 func writeLayer(ctx context.Context, out io.Writer, recipe layerRecipe, debs []deb, more prepared) error {
@@ -111,7 +112,7 @@ func writeLayer(ctx context.Context, out io.Writer, recipe layerRecipe, debs []d
 	return w.Close()
 }
 
-// own writes what the recipe itself contains, before the packages, so that it counts.
+// own writes the recipe's own files, before the packages, so that they win.
 func (w *layerWriter) own(recipe layerRecipe) error {
 	for _, name := range slices.Sorted(maps.Keys(recipe.Dirs)) {
 		if err := w.entry(&tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: recipe.Dirs[name],
@@ -155,7 +156,7 @@ func (w *layerWriter) link(name, target string) error {
 		ModTime: madeAt()}, nil)
 }
 
-// entry writes one entry, if it is the first of its path. Directories end in a slash, as tar has them.
+// entry writes one entry, if it is the first of its path. Directories end in a slash, as in tar.
 func (w *layerWriter) entry(header *tar.Header, content io.Reader) error {
 	if w.seen[header.Name] {
 		return nil
@@ -176,7 +177,7 @@ func (w *layerWriter) entry(header *tar.Header, content io.Reader) error {
 	return err
 }
 
-// deb copies a package's files. dpkg-deb gives them as a tar archive, whatever they are compressed by.
+// deb copies a package's files. dpkg-deb returns them as a tar archive, whatever their compression.
 func (w *layerWriter) deb(ctx context.Context, d deb) error {
 	return readDeb(ctx, d, func(header *tar.Header, content io.Reader) error {
 		if header.Name == "." || unwanted(header.Name) || !w.init && forInit(header.Name) {
@@ -231,7 +232,7 @@ func visitAll(archive *tar.Reader, visit func(*tar.Header, io.Reader) error) err
 	}
 }
 
-// merged moves what lies in /bin, /sbin and /lib* below /usr.
+// merged moves paths in /bin, /sbin and /lib* below /usr.
 func merged(name string) string {
 	name = path.Clean(strings.TrimLeft(strings.TrimPrefix(name, "./"), "/"))
 	first, _, _ := strings.Cut(name, "/")
@@ -242,12 +243,12 @@ func merged(name string) string {
 	return name
 }
 
-// forInit tells what only an init system uses.
+// forInit reports whether only an init system uses a file.
 func forInit(name string) bool {
 	return strings.HasPrefix(name, "usr/lib/systemd") || strings.HasPrefix(name, "usr/lib/tmpfiles.d")
 }
 
-// unwanted leaves out documentation, and what nobody uses in a container.
+// unwanted reports whether a file is documentation, or unused in a container.
 func unwanted(name string) bool {
 	for _, prefix := range []string{
 		"etc/cron.", "etc/default", "etc/init.d", "etc/logrotate.d", "etc/ufw", "usr/lib/init",
@@ -262,7 +263,7 @@ func unwanted(name string) bool {
 	return strings.Contains(name, "/gconv/")
 }
 
-// applets asks BusyBox which programs it can be, and makes a link for each.
+// applets asks BusyBox for its programs, and makes a link for each.
 func (w *layerWriter) applets(ctx context.Context, debs []deb) error {
 	dir, err := os.MkdirTemp("", "godwit-busybox-")
 	if err != nil {

@@ -18,22 +18,22 @@ import (
 	"time"
 )
 
-// download is a file from elsewhere. What it holds is known, so it does not matter who gives it.
+// download is a file from elsewhere. Its digest is known, so its origin does not matter.
 type download struct{ URL, SHA256 string }
 
-// making is how files are made by programs of Debian's that no image needs: a compiler, an encoder.
+// making makes files with Debian's programs that no image needs: a compiler, an encoder.
 type making struct {
 	Packages  []string
 	Files     map[string]string
 	Downloads map[string]download `json:",omitempty"`
-	Command   []string            // runs in a file system that has the packages and files, and nothing else
-	Outputs   map[string]string   // what it leaves there, by where that is to be in the image
+	Command   []string            // runs in a file system that has only the packages and files
+	Outputs   map[string]string   // files that it leaves there, by their paths in the image
 }
 
 // prepared are files of this machine, by their paths in a layer.
 type prepared struct {
 	files map[string]string
-	roots []string // directories that go with it
+	roots []string // directories that belong to it
 }
 
 func (p prepared) close() {
@@ -42,7 +42,7 @@ func (p prepared) close() {
 	}
 }
 
-// prepare gets what a layer needs beside packages.
+// prepare gets what a layer needs in addition to packages.
 func (b *builder) prepare(ctx context.Context, recipe layerRecipe) (prepared, error) {
 	p := prepared{files: map[string]string{}}
 	if err := b.downloads(ctx, recipe.Downloads, p.files); err != nil {
@@ -64,7 +64,7 @@ func (b *builder) prepare(ctx context.Context, recipe layerRecipe) (prepared, er
 	return p, nil
 }
 
-// downloads finds files in the cache, or fetches them, and notes where they are.
+// downloads finds files in the cache, or fetches them, and notes their paths.
 func (b *builder) downloads(ctx context.Context, wanted map[string]download, files map[string]string) error {
 	for name, d := range wanted {
 		path := filepath.Join(b.cache, "download-"+d.SHA256)
@@ -78,7 +78,7 @@ func (b *builder) downloads(ctx context.Context, wanted map[string]download, fil
 	return nil
 }
 
-// fetch writes the file of a download, and wants it to be what it was when the recipe was written.
+// fetch writes a downloaded file, and compares its digest with the recipe's.
 func fetch(ctx context.Context, d download, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -105,7 +105,7 @@ func fetch(ctx context.Context, d download, out io.Writer) error {
 	return nil
 }
 
-// carryOut runs the command in a file system of its own, with no network.
+// carryOut runs the command in a separate file system, without a network.
 func (b *builder) carryOut(ctx context.Context, m making, root string) error {
 	base := []layerRecipe{tools(), libraries()}
 	var installed []installedPackage
@@ -134,7 +134,7 @@ func (b *builder) carryOut(ctx context.Context, m making, root string) error {
 	return runIn(ctx, root, m.Command)
 }
 
-// ownFiles writes what the recipe itself gives.
+// ownFiles writes the recipe's own files.
 func (b *builder) ownFiles(ctx context.Context, m making, root string) error {
 	fetched := map[string]string{}
 	if err := b.downloads(ctx, m.Downloads, fetched); err != nil {
@@ -181,14 +181,14 @@ func unpackDeb(ctx context.Context, d deb, root string) error {
 	cmd := exec.CommandContext(ctx, "tar", "--extract", "--keep-directory-symlink", "--directory", root)
 	cmd.Stdin = reader
 	err := output(cmd)
-	_ = reader.Close() // so that the writer ends if tar did not read all
+	_ = reader.Close() // so that the writer ends if tar did not read everything
 	if err != nil {
 		return fmt.Errorf("unpack %s: %w", d.Name, err)
 	}
 	return nil
 }
 
-// runIn runs a command with a directory for its file system.
+// runIn runs a command with a directory as its file system.
 func runIn(ctx context.Context, root string, command []string) error {
 	cmd := exec.CommandContext(ctx, "unshare", append([]string{
 		"--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--root=" + root,
@@ -198,7 +198,7 @@ func runIn(ctx context.Context, root string, command []string) error {
 	return output(cmd)
 }
 
-// output runs a command and tells what it says if it fails.
+// output runs a command and returns its output if it fails.
 func output(cmd *exec.Cmd) error {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

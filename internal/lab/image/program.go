@@ -11,13 +11,12 @@ import (
 	"path/filepath"
 )
 
-// ProgramPath is where an image made by OfProgram has its program.
+// ProgramPath is the path of the program in an image made by OfProgram.
 const ProgramPath = "/program"
 
-// OfProgram makes an image in which there is nothing but a program, which must be linked
-// statically, and writes it to a new file in a directory, as Build does. It is not kept in any
-// cache: programs change more often than packages. For each size in bulk the image has a layer
-// more, of files of so many bytes in all that cannot be compressed.
+// OfProgram makes an image that contains only a program, which must be statically linked, and writes it to
+// a new file in a directory, like Build. The image is not cached: programs change more often than packages.
+// For each size in bulk the image has an additional layer, with incompressible files of this total size.
 func OfProgram(name, program, dir string, bulk ...int64) (string, error) {
 	if err := checkStatic(program); err != nil {
 		return "", fmt.Errorf("image of %s: %w", program, err)
@@ -45,8 +44,7 @@ func OfProgram(name, program, dir string, bulk ...int64) (string, error) {
 		layers = append(layers, more)
 	}
 	path := filepath.Join(dir, name+".tar")
-	// One thread of Go's that works: the fewer threads, the more the program is like one that was
-	// not written in Go.
+	// One working thread of Go: with fewer threads, the program resembles programs in other languages more.
 	run := config{Env: []string{"PATH=/", "GOMAXPROCS=1"}, Cmd: []string{ProgramPath}}
 	if err := replace(path,
 		func(file *os.File) error { return writeArchive(file, name, run, layers) }); err != nil {
@@ -55,10 +53,10 @@ func OfProgram(name, program, dir string, bulk ...int64) (string, error) {
 	return path, nil
 }
 
-// bulkFileBytes is the size of a file in a layer that is nothing but bulk.
+// bulkFileBytes is the size of a file in a layer that consists of bulk.
 const bulkFileBytes = 1 << 20
 
-// writeBulkLayer writes a layer that no other number has.
+// writeBulkLayer writes a layer that is unique to its number.
 func writeBulkLayer(out io.Writer, number int, size int64) error {
 	w := &layerWriter{Writer: tar.NewWriter(out), seen: make(map[string]bool)}
 	return errors.Join(w.bulk(number, size), w.Close())
@@ -107,8 +105,8 @@ func writeProgramLayer(out io.Writer, recipe layerRecipe, program string) error 
 	return w.Close()
 }
 
-// checkStatic refuses a program that wants a dynamic linker, which the image has not. "No such
-// file" would be all that is told when it is run.
+// checkStatic refuses a program that needs a dynamic linker, which the image lacks. Running it would only
+// report "No such file".
 func checkStatic(program string) error {
 	file, err := elf.Open(program)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// recipe says how an image is made.
+// recipe describes an image.
 type recipe struct {
 	Layers []layerRecipe
 	Config config
 	heavy  bool // it takes hundreds of megabytes, or minutes
 }
 
-// layerRecipe says what is in a layer, on top of the layers before it.
+// layerRecipe describes a layer, on top of the layers before it.
 type layerRecipe struct {
 	Name     string
 	Packages []string
@@ -27,11 +27,11 @@ type layerRecipe struct {
 	Dirs     map[string]int64 // with their modes
 	Files    map[string]string
 
-	Init bool `json:",omitempty"` // packages with what an init system uses of them
+	Init bool `json:",omitempty"` // keep the packages' files for an init system
 
 	Downloads map[string]download `json:",omitempty"` // files from elsewhere, by their paths
 	Made      []making            `json:",omitempty"` // files that programs make
-	Bulk      int64               `json:",omitempty"` // bytes of files that cannot be compressed
+	Bulk      int64               `json:",omitempty"` // bytes of incompressible files
 }
 
 // config is the part of an image's configuration that says how to run it (OCI image specification).
@@ -43,8 +43,7 @@ type config struct {
 	ExposedPorts map[string]struct{} `json:"ExposedPorts,omitempty"`
 }
 
-// generation is counted up when the way in which recipes are carried out changes, so that old
-// results are not used.
+// generation is incremented when the processing of recipes changes, so that old results are not used.
 const generation = 1
 
 // Names lists the images that Build can make.
@@ -90,7 +89,7 @@ func small() map[string]recipe {
 		"sqlite": {
 			Layers: []layerRecipe{tools(), libraries(),
 				{Name: "sqlite", Packages: []string{"sqlite3"}, Dirs: map[string]int64{"data": 0o755}}},
-			// it serves nobody: what uses it is run in it
+			// it runs no server: its user runs programs in it
 			Config: config{Env: env, WorkingDir: "/data", Cmd: []string{"sleep", "1000000"}},
 		},
 		"nginx": {Layers: []layerRecipe{tools(), libraries(), nginxLayer()}, Config: nginxRun()},
@@ -101,7 +100,7 @@ func small() map[string]recipe {
 func tools() layerRecipe {
 	return layerRecipe{
 		Name: "tools", Packages: []string{"busybox-static"}, Applets: true,
-		// Debian's merged /usr; packages that still name the old places are unpacked to the new ones.
+		// Debian's merged /usr; files of packages with old paths are unpacked to the new ones.
 		Links: map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib",
 			"lib64": "usr/lib64"},
 		Dirs: map[string]int64{
@@ -123,7 +122,7 @@ func tools() layerRecipe {
 	}
 }
 
-// libraries is what most programs of Debian need.
+// libraries are needed by most programs of Debian.
 func libraries() layerRecipe {
 	return layerRecipe{Name: "libraries", Packages: []string{"libc6", "libcrypt1", "libssl3", "zlib1g"}}
 }
@@ -158,7 +157,7 @@ http {
 }
 `
 
-// key names the result of making these layers, one upon the other, on this architecture.
+// key names the result of making these layers, one on top of the other, on this architecture.
 func key(layers []layerRecipe, rest any) string {
 	raw, err := json.Marshal([]any{generation, runtime.GOARCH, layers, rest})
 	if err != nil {

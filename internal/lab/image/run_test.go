@@ -20,12 +20,12 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 )
 
-// TestMain runs the tests in a mount namespace of their own, so that no mount of theirs can stay behind.
+// TestMain runs the tests in a separate mount namespace, so that none of their mounts can stay behind.
 func TestMain(m *testing.M) {
 	os.Exit(filestest.Isolated(0, func() int { return withCache(m) }))
 }
 
-// cacheDir is where all tests build, so that packages are fetched once.
+// cacheDir is the cache of all tests, so that packages are fetched once.
 var cacheDir string
 
 func withCache(m *testing.M) int {
@@ -68,8 +68,8 @@ type container struct {
 	rootfs string
 }
 
-// start loads an image, mounts its layers and runs its command, with Docker's capabilities and
-// system call filter.
+// start loads an image, mounts its layers and runs its command, with Docker's capabilities and system call
+// filter.
 func start(t *testing.T, name string) *container {
 	t.Helper()
 	path, err := Build(t.Context(), name, cacheDir)
@@ -77,7 +77,7 @@ func start(t *testing.T, name string) *container {
 	return startArchive(t, name, path)
 }
 
-// startArchive does the same with an image that is made already.
+// startArchive does the same with an existing archive.
 func startArchive(t *testing.T, name, path string) *container {
 	t.Helper()
 	ctx := t.Context()

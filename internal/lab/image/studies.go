@@ -17,14 +17,14 @@ var recogniserServer string
 //go:embed sources/broker/rabbitmq.conf
 var brokerConfig string
 
-// VideoPath is where the image "video" has the film, below the root of its server.
+// VideoPath is the path of the film in the image "video", below the root of its server.
 const VideoPath = "film.mp4"
 
-// VideoSeconds is how long the film is, at a constant rate of bits.
+// VideoSeconds is the length of the film, which has a constant bit rate.
 const VideoSeconds = 150
 
-// studies are the workloads of the studies that Godwit is compared with. Most of them take hundreds
-// of megabytes.
+// studies are the workloads of the studies with which Godwit is compared. Most of them need hundreds of
+// megabytes.
 func studies() map[string]recipe {
 	return map[string]recipe{
 		"system":     system(),
@@ -36,13 +36,13 @@ func studies() map[string]recipe {
 	}
 }
 
-// Small lists the images that are made in seconds.
+// Small lists the images that can be made in seconds.
 func Small() []string {
 	return slices.DeleteFunc(Names(), func(name string) bool { return recipes()[name].heavy })
 }
 
-// system is a container with an init, as a container of LXC's is: it has services, and starts those
-// again that end.
+// system is a container with an init, like a container of LXC: it has services, and restarts those that
+// end.
 func system() recipe {
 	return recipe{
 		Layers: []layerRecipe{tools(), {
@@ -62,7 +62,7 @@ const inittab = `::respawn:/usr/bin/syslogd -n -O /var/log/messages
 ::shutdown:/bin/true
 `
 
-// blank is study C's container in which nothing is served: the same, with a file system of 350 MB.
+// blank is study C's container that serves nothing: the same, with a file system of 350 MB.
 func blank() recipe {
 	r := system()
 	r.Layers = append(r.Layers, layerRecipe{Name: "blank", Bulk: 350e6})
@@ -70,7 +70,8 @@ func blank() recipe {
 	return r
 }
 
-// coap is study B's server: Eclipse Californium, with 75 MB of random data of which each POST changes some.
+// coap is study B's server: Eclipse Californium, with 75 MB of random data. Each POST changes some of the
+// data.
 func coap() recipe {
 	jars := map[string]download{
 		"app/californium-core.jar": maven(
@@ -109,8 +110,8 @@ func coap() recipe {
 		}},
 		Config: config{
 			Env: []string{searchPath}, WorkingDir: "/app", ExposedPorts: ports("5683/udp"),
-			// A heap as small as the data allows, as on the study's Raspberry Pi. The JVM's own
-			// counters for jps are in a file that it has mapped: nobody reads them here.
+			// The heap is as small as the data allows, as on the study's Raspberry Pi. The JVM's own
+			// counters for jps are in a mapped file: nobody reads them here.
 			Cmd: []string{
 				java, "-Xms92m", "-Xmx112m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 				"-XX:-UsePerfData",
@@ -124,7 +125,7 @@ func maven(path, digest string) download {
 	return download{"https://repo1.maven.org/maven2/" + path, digest}
 }
 
-// jvmConfig is what the package's installation makes: which kind of virtual machine there is.
+// jvmConfig is made by the package's installation: it names the kind of virtual machine.
 const jvmConfig = "etc/java-17-openjdk/jvm-" + runtime.GOARCH + ".cfg"
 
 const jvmConfigText = "-server KNOWN\n-client IGNORE\n"
@@ -136,8 +137,8 @@ func javaLayer() layerRecipe {
 		Files: map[string]string{jvmConfig: jvmConfigText}}
 }
 
-// recogniser is in the role of study A's OpenFace: it is sent pictures of a camera, and answers
-// whose face is in them.
+// recogniser plays the role of study A's OpenFace: it receives pictures of a camera, and answers whose face
+// is in them.
 func recogniser() recipe {
 	return recipe{
 		heavy: true,
@@ -154,7 +155,7 @@ func recogniser() recipe {
 	}
 }
 
-// librarySearchPath is where libraries are that the installation of a package makes links to.
+// librarySearchPath lists the directories of libraries to which a package's installation makes links.
 func librarySearchPath() string {
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
 	var dirs []string
@@ -166,7 +167,8 @@ func librarySearchPath() string {
 
 // video is study C's: NGINX with a film of 93.5 MB, H.264, 720p, in a file system of 590 MB.
 //
-// Its processes stay root's: of others CRIU cannot read the limits on a machine without CAP_SYS_RESOURCE.
+// Its processes stay root's: CRIU cannot read the limits of other users' processes on a machine without
+// CAP_SYS_RESOURCE.
 func video() recipe {
 	server := nginxLayer()
 	server.Files = map[string]string{"etc/nginx/nginx.conf": strings.Replace(nginxConfig, "user www-data;",
@@ -192,7 +194,7 @@ func video() recipe {
 	}
 }
 
-// broker is study D's RabbitMQ. What must not be lost is in its volume.
+// broker is study D's RabbitMQ. Its persistent data is in its volume.
 func broker() recipe {
 	return recipe{
 		heavy: true,

@@ -17,7 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// WriteImage makes an archive of an image that runs the program at its top, and has some empty directories.
+// WriteImage makes an archive of an image that has a program in its root directory, and some empty
+// directories.
 func WriteImage(path, ref, program string, directories ...string) error {
 	layer, err := layerOf(program, directories)
 	if err != nil {

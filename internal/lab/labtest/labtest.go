@@ -1,5 +1,4 @@
-// Package labtest runs the tests of a package in a lab that they share: it takes longer to make
-// than most tests take.
+// Package labtest runs the tests of a package in a shared lab: making a lab takes longer than most tests.
 package labtest
 
 import (
@@ -24,26 +23,26 @@ import (
 // upTimeout bounds the building of programs and the start of the lab.
 const upTimeout = 6 * time.Minute
 
-// Directory is where tests put what nodes of a lab are to see, who have a /tmp of their own.
+// Directory is where tests put files for the nodes of a lab, whose /tmp is private.
 const Directory = "/var/tmp"
 
-// World is a lab with two nodes, a and b, or more, and a directory on the machine for what is built for it.
+// World is a lab with two nodes, a and b, or more, and a directory on the machine for built programs.
 type World struct {
 	Name string
-	Size int // how many nodes; 0: two
-	// of every agent, beside those that let it fail on purpose
+	Size int // number of nodes; 0: two
+	// of every agent, beside those for deliberate faults
 	AgentArgs []string
-	// makes the program godwit, and whatever else there is to be
+	// builds the program godwit, and other files that are needed
 	Build     func(ctx context.Context, directory string) error
 	Up        func(ctx context.Context, up *lab.Lab, directory string) error
-	Left      func() []string // tells what the tests have left over; nil: nobody looks
+	Left      func() []string // returns leftovers of the tests; nil: not checked
 	directory string
 	lab       *lab.Lab
 	down      sync.Once
 	downErr   error
 }
 
-// Run makes the world, runs the tests, and removes it, also when it is told to end.
+// Run makes the world, runs the tests, and removes it, even when it is told to end.
 func (w *World) Run(m *testing.M) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	over := make(chan struct{})
@@ -65,7 +64,7 @@ func (w *World) Run(m *testing.M) (code int) {
 	go func() {
 		select {
 		case <-over:
-		case <-ctx.Done(): // the tests know nothing of it
+		case <-ctx.Done(): // the tests do not know the context
 			fail(errors.Join(errors.New("told to end"), w.takeDown()))
 			os.Exit(1)
 		}
@@ -119,11 +118,11 @@ func (w *World) nodes() []string {
 	return names
 }
 
-// These and the number of this process make names.
+// These and the PID of this process make up names.
 func (w *World) labPrefix() string       { return w.Name + "-" }
 func (w *World) directoryPrefix() string { return "godwit-" + w.Name + "-" }
 
-// removeStale removes the labs and directories of runs that were killed.
+// removeStale removes the labs and directories of killed runs.
 func (w *World) removeStale() error {
 	names, err := lab.List()
 	if err != nil {
@@ -146,7 +145,7 @@ func (w *World) removeStale() error {
 	return err
 }
 
-// dead tells whether a name is of this prefix and of a process that is no more.
+// dead reports whether a name has this prefix and belongs to a process that no longer exists.
 func dead(name, prefix string) bool {
 	pid, err := strconv.Atoi(strings.TrimPrefix(name, prefix))
 	return strings.HasPrefix(name, prefix) && err == nil && unix.Kill(pid, 0) != nil
@@ -164,8 +163,7 @@ func (w *World) takeDown() error {
 	return w.downErr
 }
 
-// showLogs prints the ends of the agents' logs, which are gone with the lab, and how they crashed
-// if they did.
+// showLogs prints the ends of the agents' logs, which disappear with the lab, and the agents' crashes.
 func (w *World) showLogs() {
 	for _, node := range w.nodes() {
 		out, err := exec.Command("tail", "-n", "30", w.lab.AgentLog(node)).CombinedOutput()
@@ -176,9 +174,8 @@ func (w *World) showLogs() {
 	}
 }
 
-// Within polls a condition until it is true, or not within a limit. The longer it takes the less
-// often it is looked at: a look is often a command in a node, which takes the processor from what
-// is waited for.
+// Within polls a condition until it is true, or returns false after a limit. It polls less often as time
+// passes: a poll is often a command in a node, which takes processor time from the awaited process.
 func Within(limit time.Duration, condition func() bool) bool {
 	began := time.Now()
 	for !condition() {
@@ -191,7 +188,7 @@ func Within(limit time.Duration, condition func() bool) bool {
 	return true
 }
 
-// GoBuild builds a program from the sources as they are now, so that nothing old is tested by accident.
+// GoBuild builds a program from the current sources, so that no old binary is tested by accident.
 func GoBuild(ctx context.Context, to, pkg string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o",
 		to, pkg)

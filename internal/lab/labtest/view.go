@@ -12,8 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/lab"
 )
 
-// Processes lists the processes of a node with their arguments, those of its containers as well:
-// all below its init.
+// Processes lists the processes of a node below its init, including those of its containers, with their
+// arguments.
 func Processes(init int) map[int]string {
 	parents, arguments := map[int]int{}, map[int]string{}
 	directories, err := filepath.Glob("/proc/[0-9]*")
@@ -49,9 +49,8 @@ func Processes(init int) map[int]string {
 	return below
 }
 
-// View is what a node has of things that containers and migrations add to, one line each:
-// processes, mounts, interfaces, routes, rules of nftables, network namespaces, cgroups, and what
-// is in some directories.
+// View lists a node's objects to which containers and migrations add, one line each: processes, mounts,
+// interfaces, routes, rules of nftables, network namespaces, cgroups, and the contents of some directories.
 func View(ctx context.Context, of *lab.Lab, node string, directories ...string) ([]string, error) {
 	root, err := of.Root(node)
 	if err != nil {
@@ -92,7 +91,7 @@ func View(ctx context.Context, of *lab.Lab, node string, directories ...string) 
 	return append(v, cgroups...), err
 }
 
-// viewProcesses has the network namespaces, too, in which they are.
+// viewProcesses also lists the processes' network namespaces.
 func viewProcesses(init int) (v []string) {
 	for process, arguments := range Processes(init) {
 		if strings.HasPrefix(arguments, "godwit-lab lab-") || strings.Contains(arguments, "lab-child") {

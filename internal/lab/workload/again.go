@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// CountedAgain is what a client saw that connects again when its connection ends.
+// CountedAgain is the result of a client that reconnects when its connection ends.
 type CountedAgain struct {
 	Answers     int64
 	Connections int64
 	Refused     int64 // attempts to connect
-	Silent      int64 // connections that neither answered nor ended for as long as is waited
+	Silent      int64 // connections that neither answered nor ended within the limit
 	Errors      int64 // answers that are no number
 	Lost        int64 // increments that were answered and later missing
-	Doubled     int64 // increments that nobody has asked for
+	Doubled     int64 // increments without a request
 	LongestGap  time.Duration
 }
 
-// RedisAgain increments one key of a Redis server, one request after the other, and connects again
-// when its connection ends, as the clients of a server do that is restarted. An increment that was
-// asked for and not answered may have been done.
+// RedisAgain increments one key of a Redis server, one request after the other, and reconnects when its
+// connection ends, as clients of a restarted server do. An increment that was requested and not answered
+// may have been applied.
 type RedisAgain struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	silence time.Duration
@@ -36,12 +36,12 @@ type RedisAgain struct {
 	mu      sync.Mutex
 	counted CountedAgain
 	last    int64 // the last answer
-	asked   int64 // and not answered since
+	asked   int64 // since the last answer
 	lastAt  time.Time
 	done    chan struct{}
 }
 
-// NewRedisAgain makes a client. It gives a connection up on which nothing is heard for so long.
+// NewRedisAgain makes a client. It gives up a connection that is silent for so long.
 func NewRedisAgain(dial func(ctx context.Context) (net.Conn, error), silence time.Duration) *RedisAgain {
 	return &RedisAgain{dial: dial, silence: silence, done: make(chan struct{})}
 }
@@ -56,13 +56,13 @@ func (c *RedisAgain) Start(ctx context.Context) {
 	}()
 }
 
-// Wait returns what was seen, when the context given to Start has ended.
+// Wait returns the result, when the context given to Start has ended.
 func (c *RedisAgain) Wait() CountedAgain {
 	<-c.done
 	return c.Seen()
 }
 
-// Seen tells what was seen so far.
+// Seen returns the result so far.
 func (c *RedisAgain) Seen() CountedAgain {
 	c.mu.Lock()
 	defer c.mu.Unlock()

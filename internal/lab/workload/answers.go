@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Answer is when a client has asked and when it was answered.
+// Answer is the time of a request and of its answer.
 type Answer struct{ Asked, At time.Time }
 
-// Answers is what a client has seen that asks all the time. The zero value is ready.
+// Answers are the answers of a client that sends requests all the time. The zero value is ready.
 type Answers struct {
 	mu  sync.Mutex
 	all []Answer
@@ -21,14 +21,14 @@ func (a *Answers) Add(asked time.Time) {
 	a.all = append(a.all, Answer{asked, time.Now()})
 }
 
-// Count tells how many there were.
+// Count returns the number of answers.
 func (a *Answers) Count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.all)
 }
 
-// Since are those that came after an instant, in the order in which they came.
+// Since returns the answers after an instant, in their order.
 func (a *Answers) Since(instant time.Time) []Answer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -39,7 +39,7 @@ func (a *Answers) Since(instant time.Time) []Answer {
 	return append([]Answer(nil), a.all[first:]...)
 }
 
-// Gap is the longest time without an answer since an instant.
+// Gap returns the longest time without an answer since an instant.
 func (a *Answers) Gap(since time.Time) time.Duration {
 	longest := time.Duration(0)
 	for _, one := range a.Since(since) {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Clock asks a web server for a number that only ever grows, over a new connection each time, as
-// somebody does who looks at a page again and again.
+// Clock asks a web server for a number that only grows, over a new connection each time, like a person who
+// reloads a page again and again.
 type Clock struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	path    string
@@ -23,7 +23,7 @@ type Clock struct {
 	end     context.CancelFunc
 	work    sync.WaitGroup
 
-	asking sync.Mutex // one at a time: answers to two come in any order
+	asking sync.Mutex // one at a time: two answers may come in any order
 
 	mu     sync.Mutex
 	last   int64
@@ -35,7 +35,7 @@ func NewClock(dial func(ctx context.Context) (net.Conn, error), path string) *Cl
 	return &Clock{dial: dial, path: path, end: func() {}}
 }
 
-// Start asks as often as this, until it is closed.
+// Start asks at this interval, until the client is closed.
 func (c *Clock) Start(ctx context.Context, every time.Duration) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.work.Go(func() {
@@ -94,10 +94,10 @@ func (c *Clock) ask(ctx context.Context) error {
 	return nil
 }
 
-// Answers are those that were right.
+// Answers returns the correct answers.
 func (c *Clock) Answers() *Answers { return &c.answers }
 
-// Err tells what went wrong.
+// Err returns the first error.
 func (c *Clock) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *Clock) Err() error {
 // Check asks once more.
 func (c *Clock) Check(ctx context.Context) error { return errors.Join(c.Err(), c.ask(ctx)) }
 
-// Close ends the client and tells what went wrong.
+// Close ends the client and returns its error.
 func (c *Clock) Close() error {
 	c.end()
 	c.work.Wait()

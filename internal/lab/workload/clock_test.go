@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ask has a clock ask a server until it has answered a few times, or the clock sees an error.
+// ask lets a clock ask a server until it has answered a few times, or the clock sees an error.
 func ask(t *testing.T, tell func(n int64) int64) *Clock {
 	t.Helper()
 	var asked atomic.Int64
@@ -32,7 +32,7 @@ func ask(t *testing.T, tell func(n int64) int64) *Clock {
 func TestClock(t *testing.T) {
 	began := time.Now()
 	c := ask(t, func(n int64) int64 { return n / 2 })
-	for range 20 { // beside its own asking
+	for range 20 { // in addition to its own questions
 		if err := c.Check(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -6,22 +6,22 @@ import (
 	"io"
 )
 
-// Flags makes the flags of a hidden command of this program that runs a workload.
+// Flags returns the flags of a hidden command of this program that runs a workload.
 func Flags(command string) *flag.FlagSet {
 	f := flag.NewFlagSet(command, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	return f
 }
 
-// Args are the arguments with which this program becomes the workload: the command, and each flag
-// with its value.
+// Args returns the arguments with which this program becomes the workload: the command, and each flag with
+// its value.
 func Args(f *flag.FlagSet) []string {
 	args := []string{f.Name()}
 	f.VisitAll(func(one *flag.Flag) { args = append(args, "-"+one.Name+"="+one.Value.String()) })
 	return args
 }
 
-// Parse reads what Args has made, without the command.
+// Parse parses the result of Args, without the command.
 func Parse(f *flag.FlagSet, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err

@@ -6,14 +6,14 @@ import (
 	"net"
 )
 
-// Listen serves each connection to a TCP port until the returned function is called; no port is 0.
-// It is for programs that are carried to another machine with their connections.
+// Listen serves each connection to a TCP port until the returned function is called; port 0 means none. It
+// is for programs that are moved to another machine with their connections.
 func Listen(port int, serve func(net.Conn)) (end func(), err error) {
 	if port == 0 {
 		return func() {}, nil
 	}
 	config := net.ListenConfig{}
-	config.SetMultipathTCP(false) // such sockets cannot be carried by CRIU
+	config.SetMultipathTCP(false) // CRIU cannot save such sockets
 	listener, err := config.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", port))
 	if err != nil {
 		return nil, err

@@ -1,8 +1,8 @@
-// Package workload holds clients that measure what a container's user sees while the container
-// moves, and what the programs that are moved have in common.
+// Package workload holds clients that measure a container's service while the container moves, and code
+// that the moved programs share.
 //
-// A client checks every answer and keeps one connection for its whole life; it knows no migration
-// and no engine.
+// A client checks every answer and keeps one connection for its whole life; it knows no migration and no
+// engine.
 package workload
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Counted is what a counting client saw.
+// Counted is the result of a counting client.
 type Counted struct {
 	Requests       int64   `json:"requests"`
 	Errors         int64   `json:"errors"`
@@ -30,9 +30,8 @@ type Counted struct {
 	LongestGap     float64 `json:"longest_gap_seconds"`
 }
 
-// RedisCounter increments one key of a Redis server over one TCP connection, at a steady rate, and
-// checks that each answer is exactly one more than the one before. It never connects again: a
-// broken connection is an error.
+// RedisCounter increments one key of a Redis server over one TCP connection, at a steady rate, and checks
+// that each answer is exactly one more than the last. It never reconnects: a broken connection is an error.
 type RedisCounter struct {
 	conn   net.Conn
 	reader *bufio.Reader
@@ -46,7 +45,7 @@ type RedisCounter struct {
 	failure  error
 }
 
-// NewRedisCounter begins to use an established connection.
+// NewRedisCounter uses an established connection.
 func NewRedisCounter(conn net.Conn) *RedisCounter {
 	return &RedisCounter{conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), finished: make(chan struct{})}
 }
@@ -54,8 +53,8 @@ func NewRedisCounter(conn net.Conn) *RedisCounter {
 // valueBytes is the size of each value of a filled Redis.
 const valueBytes = 64 << 10
 
-// filled calls do for each key and its value, of which a Redis filled with so many bytes has all.
-// They cannot be compressed.
+// filled calls do for each key and value of a Redis that is filled with so many bytes. The values are
+// incompressible.
 func filled(bytes int, do func(key string, value []byte) error) error {
 	source := rand.NewChaCha8([32]byte{1})
 	value := make([]byte, valueBytes)
@@ -70,8 +69,8 @@ func filled(bytes int, do func(key string, value []byte) error) error {
 	return nil
 }
 
-// Fill stores the given number of bytes of incompressible data, in values of 64 KiB, before the
-// counting begins.
+// Fill stores the given number of bytes of incompressible data, in values of 64 KiB, before the counting
+// begins.
 func (c *RedisCounter) Fill(bytes int) error {
 	return filled(bytes, func(key string, value []byte) error {
 		if _, err := fmt.Fprintf(c.conn, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(key), key,
@@ -85,7 +84,7 @@ func (c *RedisCounter) Fill(bytes int) error {
 	})
 }
 
-// Verify reads all that Fill has stored, and fails unless it is what it was. Nothing is counted meanwhile.
+// Verify reads everything that Fill has stored, and fails if it has changed. The counting pauses meanwhile.
 func (c *RedisCounter) Verify(bytes int) error {
 	answer := make([]byte, valueBytes+len("\r\n"))
 	return filled(bytes, func(key string, value []byte) error {
@@ -106,9 +105,8 @@ func (c *RedisCounter) Verify(bytes int) error {
 	})
 }
 
-// Start counts at the given rate until ctx ends or the connection fails. Requests are sent by the
-// clock, not by the answers, so that several are under way when the server is frozen, as they would
-// be with many users.
+// Start counts at the given rate until ctx ends or the connection fails. It sends requests by the clock and
+// does not wait for answers, so that several are under way when the server is frozen, as with many users.
 func (c *RedisCounter) Start(ctx context.Context, perSecond int) {
 	c.lastAt = time.Now()
 	c.counted.SameConnection = true
@@ -176,21 +174,21 @@ func (c *RedisCounter) fail(err error) {
 	c.failure = errors.Join(c.failure, err)
 }
 
-// Answers tells how many requests were answered so far.
+// Answers returns the number of answered requests so far.
 func (c *RedisCounter) Answers() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counted.Requests
 }
 
-// Seen tells what was seen so far.
+// Seen returns the result so far.
 func (c *RedisCounter) Seen() Counted {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counted
 }
 
-// Gap returns the longest time between two answers since Gap was called last.
+// Gap returns the longest time between two answers since the last call of Gap.
 func (c *RedisCounter) Gap() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,8 +200,8 @@ func (c *RedisCounter) Gap() time.Duration {
 	return gap
 }
 
-// Result waits until every request is answered, for at most the given time, and returns what was
-// seen. The context given to Start must have ended.
+// Result waits until every request is answered, for at most the given time, and returns the result. The
+// context given to Start must have ended.
 func (c *RedisCounter) Result(wait time.Duration) (Counted, error) {
 	if err := c.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return Counted{}, err

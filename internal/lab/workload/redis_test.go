@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// serve answers INCR with what next says, and SET with OK.
+// serve answers INCR with the result of next, and SET with OK.
 func serve(t *testing.T, next func() int64) net.Conn {
 	t.Helper()
 	client, server := net.Pipe()
@@ -80,7 +80,7 @@ func TestCounterReportsABrokenConnection(t *testing.T) {
 	}
 }
 
-// keep is a server that stores values and tells them, after spoil has had them.
+// keep is a server that stores values and returns them after spoil has changed them.
 func keep(t *testing.T, spoil func(value []byte)) net.Conn {
 	t.Helper()
 	client, server := net.Pipe()
@@ -108,7 +108,7 @@ func keep(t *testing.T, spoil func(value []byte)) net.Conn {
 	return client
 }
 
-// command reads one of Redis's.
+// command reads a Redis command.
 func command(reader *bufio.Reader) (words [][]byte, err error) {
 	var number, size int
 	if _, err := fmt.Fscanf(reader, "*%d\r\n", &number); err != nil {

@@ -12,16 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGivenUpAtTheEnd: what the pager has answered counts, also if it has nothing more to do then
-// and ends at once.
+// TestGivenUpAtTheEnd: the pager's answer counts, even if it has nothing more to do then and ends at once.
 func TestGivenUpAtTheEnd(t *testing.T) {
-	for range 20 { // which of both is seen first is up to chance
+	for range 20 { // which event is seen first is random
 		client, pager := connected(t)
 		c := &remoteClient{conn: client, answers: make(chan string, 1), over: make(chan struct{})}
 		fill(t, client)
 		answered := make(chan error, 1)
 		go func() { answered <- c.GiveUp(t.Context(), true) }()
-		for c.writing.TryLock() { // the order is on its way, and waits for room
+		for c.writing.TryLock() { // the order is being written, and waits for room
 			c.writing.Unlock()
 			runtime.Gosched()
 		}
@@ -34,7 +33,7 @@ func TestGivenUpAtTheEnd(t *testing.T) {
 	}
 }
 
-// connected are the two ends of a connection.
+// connected returns both ends of a connection.
 func connected(t *testing.T) (a, b *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -54,7 +53,7 @@ func connected(t *testing.T) (a, b *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// fill writes to a connection as much as it takes.
+// fill writes to a connection until it is full.
 func fill(t *testing.T, conn *net.UnixConn) {
 	t.Helper()
 	err := conn.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))

@@ -23,8 +23,7 @@ import (
 
 var chaosProgram string
 
-// TestMain makes the test program what the real one is: the pager, and for one test the agent that
-// starts one.
+// TestMain lets the test program act as the pager, and for one test as the agent that starts a pager.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == Command:
@@ -61,7 +60,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// What the workload's arenas hold: see testdata/chaos.
+// Contents of the workload's arenas: see testdata/chaos.
 const (
 	arenas       = 4
 	arenaBase    = 0x7e0000000000
@@ -78,7 +77,7 @@ func pageContent(id uint64, page int) []byte {
 	return data
 }
 
-// arenaImage is the image of a workload with so much memory.
+// arenaImage is the image of a workload with this much memory.
 func arenaImage(t testing.TB, task memory.Task, megabytes int) *memory.Image {
 	t.Helper()
 	store, err := memory.NewStore(int64(megabytes)<<20 + 1<<20)
@@ -90,7 +89,7 @@ func arenaImage(t testing.TB, task memory.Task, megabytes int) *memory.Image {
 				continue
 			}
 			run := memory.Run{Task: task, Address: arenaBase + id*arenaSpacing + uint64(page)*4096, Pages: 1}
-			if page%256 == 0 { // it was written to while it was sent
+			if page%256 == 0 { // it was written while it was sent
 				must(t, store.Put(run, pageContent(id, page+1)))
 			}
 			must(t, store.Put(run, pageContent(id, page)))
@@ -128,7 +127,7 @@ func group(t testing.TB) (name, dir string) {
 	return "", ""
 }
 
-// victim is a workload whose memory is to be filled.
+// victim is a workload whose memory is filled.
 type victim struct {
 	t     testing.TB
 	cmd   *exec.Cmd
@@ -179,7 +178,7 @@ func (v *victim) say(line string) {
 	must(v.t, err)
 }
 
-// count is how many lines begin so.
+// count returns the number of lines with this prefix.
 func (v *victim) count(prefix string) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -232,7 +231,7 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// world is a pager and the place of a container.
+// world is a pager and a container's directory.
 type world struct {
 	t      testing.TB
 	dir    string
@@ -293,7 +292,7 @@ func (w *world) over() memory.FillReport {
 	return r
 }
 
-// processes are those of pagers of this world, and of their guards.
+// processes returns the pagers of this world, and their guards.
 func (w *world) processes() []int {
 	w.t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -320,7 +319,7 @@ func (w *world) nothingLeft() {
 	eventually(w.t, "the end of the pager and its guard", func() bool { return len(w.processes()) == 0 })
 }
 
-// blocks is how much memory a file in memory takes.
+// blocks returns the memory of a file in memory.
 func blocks(t testing.TB, f *os.File) int64 {
 	t.Helper()
 	var st unix.Stat_t

@@ -52,8 +52,8 @@ func fillHere(t testing.TB, megabytes int, arguments ...string) (*filler, *victi
 	return p.filler, v
 }
 
-// TestChaos fills the memory of a process that does everything to it: at first only what it
-// touches, then all.
+// TestChaos fills the memory of a process that does everything to it: at first only touched pages, then
+// all.
 func TestChaos(t *testing.T) {
 	for range 3 {
 		f, v := fillHere(t, 128, "-chaos", "-threads", "2", "-pause", "3ms")
@@ -89,8 +89,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestAround wants that what is about a touched page comes with it, and nothing else before the
-// background may begin.
+// TestAround: the neighbours of a touched page come with it, and nothing else before the background work
+// may begin.
 func TestAround(t *testing.T) {
 	f, _ := fillHere(t, 64, "-threads", "1", "-pause", "20ms")
 	s := f.living()[0]
@@ -123,8 +123,8 @@ func TestAround(t *testing.T) {
 	must(t, f.run())
 }
 
-// TestReady fills what was sent more than once, with what is about it, before the processes run:
-// not more than that, and no longer.
+// TestReady fills pages that were sent more than once, with their neighbours, before the processes run:
+// only those, and for a limited time.
 func TestReady(t *testing.T) {
 	f, _ := fillHere(t, 64, "-threads", "1", "-pause", "20ms")
 	s := f.living()[0]
@@ -152,7 +152,7 @@ func TestReady(t *testing.T) {
 			t.Errorf("part %d: %d pages are missing", page, left)
 		}
 	}
-	touched := f.counts.faults.Load() // it runs in this test
+	touched := f.counts.faults.Load() // the thread runs in this test
 	if left := f.left(); left < 64<<20/4096*15/16-readyPages-touched*aroundPages {
 		t.Errorf("%d pages are left, %d were touched", left, touched)
 	}
@@ -169,11 +169,11 @@ func TestReady(t *testing.T) {
 	must(t, f.run())
 }
 
-// TestMemoryOnce wants that the image shrinks as it is used.
+// TestMemoryOnce: the image shrinks as it is used.
 func TestMemoryOnce(t *testing.T) {
 	f, v := fillHere(t, 64, "-threads", "1")
 	must(t, f.run())
-	// Two workers that copied the same last pages may have brought some back.
+	// Two workers that copied the same last pages may have allocated some again.
 	if size := blocks(t, f.pages); size > 2*largeChunk {
 		t.Errorf("the image still takes %d bytes", size)
 	}
@@ -206,7 +206,7 @@ func TestPager(t *testing.T) {
 	v.good()
 }
 
-// TestPagerKilled wants that the workload ends and never sees a zero.
+// TestPagerKilled: the workload ends and never sees a zero.
 func TestPagerKilled(t *testing.T) {
 	for _, who := range []string{"by its number", "by an error"} {
 		t.Run(who, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestPagerKilled(t *testing.T) {
 	}
 }
 
-// TestGuardKilled wants that a pager gets another guard.
+// TestGuardKilled: a pager gets another guard.
 func TestGuardKilled(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -262,7 +262,7 @@ func TestGuardKilled(t *testing.T) {
 // agentCommand makes the test program an agent: see agentMain.
 const agentCommand = "test-agent"
 
-// agentMain starts a pager, hands an image over, says so, and waits to be killed.
+// agentMain starts a pager, passes an image on, reports that, and waits to be killed.
 func agentMain(args []string) int {
 	config := Config{Executable: args[0], WorkDir: args[1], Report: args[1] + "/memory.json",
 		Log: args[1] + "/log", Cgroup: args[2]}
@@ -294,7 +294,7 @@ func (w *world) agent(until string) *exec.Cmd {
 	return cmd
 }
 
-// TestAgentKilled wants that the filling goes on without the agent.
+// TestAgentKilled: the filling continues without the agent.
 func TestAgentKilled(t *testing.T) {
 	w := newWorld(t)
 	agent := w.agent("serve")
@@ -312,8 +312,8 @@ func TestAgentKilled(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestNobodyComes ends the agent, or only its interest, before CRIU has come: the pager ends and
-// kills nobody.
+// TestNobodyComes ends the agent, or only its interest, before CRIU has connected: the pager ends and kills
+// nothing.
 func TestNobodyComes(t *testing.T) {
 	for _, until := range []string{"start", "serve"} {
 		t.Run(until, func(t *testing.T) {
@@ -367,7 +367,7 @@ func TestWorkloadEnds(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestStartFails gives it places that are not there.
+// TestStartFails passes paths that do not exist.
 func TestStartFails(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"work directory": func(c *Config) { c.WorkDir += "/missing" },
@@ -386,7 +386,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// BenchmarkChunk fills the memory of a process that does nothing, in chunks of several sizes.
+// BenchmarkChunk fills the memory of an idle process, in chunks of several sizes.
 func BenchmarkChunk(b *testing.B) {
 	const megabytes = 512
 	for _, pages := range []int{1, 4, 16, 64, 256} {

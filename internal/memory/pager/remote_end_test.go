@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// remoteVictim starts a workload most of whose pages are remote.
+// remoteVictim starts a workload with mostly remote pages.
 func remoteVictim(t testing.TB, megabytes int, arguments ...string) (*world, *victim) {
 	t.Helper()
 	w := newRemoteWorld(t)
@@ -28,7 +28,8 @@ func remoteVictim(t testing.TB, megabytes int, arguments ...string) (*world, *vi
 	return w, v
 }
 
-// TestRemoteLost gives pages up: accesses to them fail from now on, in children, too, and to no others.
+// TestRemoteLost gives pages up: accesses to them fail from then on, even in children, and accesses to
+// others do not.
 func TestRemoteLost(t *testing.T) {
 	must(t, kernel.ProbePoison())
 	w, v := remoteVictim(t, 16, "-lost")
@@ -55,7 +56,7 @@ func TestRemoteLost(t *testing.T) {
 	}
 }
 
-// TestRemoteKilled gives pages up and has the container killed.
+// TestRemoteKilled gives pages up and kills the container.
 func TestRemoteKilled(t *testing.T) {
 	w, v := remoteVictim(t, 16, "-chaos")
 	s := newSource(t, w.config.Remote)
@@ -73,7 +74,8 @@ func TestRemoteKilled(t *testing.T) {
 	}
 }
 
-// TestRemoteLies brings what was never asked for: that ends the connection, and another goes on.
+// TestRemoteLies sends pages that were never requested: that ends the connection, and another one
+// continues.
 func TestRemoteLies(t *testing.T) {
 	w, v := remoteVictim(t, 16)
 	page := uint64(arenaBase + arenaSpacing)
@@ -103,7 +105,7 @@ func TestRemoteLies(t *testing.T) {
 	}
 	s := newSource(t, w.config.Remote)
 	must(t, s.push(100))
-	for address := range s.sent { // again, which are not taken
+	for address := range s.sent { // repeated pages, which are ignored
 		must(t, s.remote.Put(memory.Run{Task: 1, Address: address, Pages: 1}, make([]byte, 4096)))
 	}
 	must(t, s.push(1<<30))
@@ -113,7 +115,7 @@ func TestRemoteLies(t *testing.T) {
 	w.wellFilled(v)
 }
 
-// wellFilled wants that the memory becomes complete, and is right.
+// wellFilled checks that the memory becomes complete, and is right.
 func (w *world) wellFilled(v *victim) memory.FillReport {
 	w.t.Helper()
 	r := w.over()
@@ -128,7 +130,7 @@ func (w *world) wellFilled(v *victim) memory.FillReport {
 	return r
 }
 
-// TestRemoteEnds kills a workload that waits for pages: then nobody needs them.
+// TestRemoteEnds kills a workload that waits for pages: then they are no longer needed.
 func TestRemoteEnds(t *testing.T) {
 	w, v := remoteVictim(t, 16)
 	s := newSource(t, w.config.Remote)
@@ -151,7 +153,7 @@ func TestRemoteEnds(t *testing.T) {
 	w.nothingLeft()
 }
 
-// TestRemoteZeros brings pages as zeros: they take no memory, not even that of the image.
+// TestRemoteZeros sends zero pages: they take no memory, not even that of the image.
 func TestRemoteZeros(t *testing.T) {
 	store, err := memory.NewStore(1 << 30)
 	must(t, err)
@@ -166,7 +168,7 @@ func TestRemoteZeros(t *testing.T) {
 	w := newRemoteWorld(t)
 	w.start()
 	must(t, w.pager.Serve(t.Context(), image))
-	// what it finds is wrong: that is how it is seen that it finds something
+	// the workload must find wrong pages: this shows that it can
 	v := w.victim("-mb", "64", "-lost")
 	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
 	v.say("")

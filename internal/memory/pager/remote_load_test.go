@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// TestRemoteStorm has hundreds of processes wait for the same pages while more are made, and all else
-// is done to the memory.
+// TestRemoteStorm lets hundreds of processes wait for the same pages while more processes are forked, and
+// the memory is changed in every other way.
 func TestRemoteStorm(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "64") // each thread that waits for a page keeps a processor of the runtime
 	w, v := remoteVictim(t, 2, "-children", "300", "-threads", "40", "-pause", "400ms", "-chaos", "-deeds",
@@ -29,7 +29,7 @@ func TestRemoteStorm(t *testing.T) {
 	began := time.Now()
 	for len(s.order) > 0 && time.Since(began) < 3*time.Second {
 		must(t, s.push(1))
-		time.Sleep(2 * time.Millisecond) // as a link that is not fast
+		time.Sleep(2 * time.Millisecond) // as on a slow link
 	}
 	must(t, s.push(1<<30))
 	if err := <-answered; !errors.Is(err, io.EOF) {

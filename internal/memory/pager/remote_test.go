@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// remoteImage is the image of a workload whose pages stayed at the source, but for one of eight.
+// remoteImage is the image of a workload with seven of eight pages remote.
 func remoteImage(t testing.TB, task memory.Task, megabytes int) *memory.Image {
 	t.Helper()
 	store, err := memory.NewStore(int64(megabytes)<<20 + 1<<20)
@@ -42,19 +42,19 @@ func remoteImage(t testing.TB, task memory.Task, megabytes int) *memory.Image {
 	return image
 }
 
-// remotePage is what the source has at an address.
+// remotePage returns the source's content at an address.
 func remotePage(address uint64) []byte {
 	return pageContent((address-arenaBase)/arenaSpacing, int(address%arenaSpacing/4096))
 }
 
-// source brings the pages that are missing, in random order, and those that are wanted at once.
+// source sends the missing pages, in random order, and requested ones at once.
 type source struct {
 	t            testing.TB
 	remote       memory.RemotePages
 	mu           sync.Mutex
 	remoteFaults int
 	sent         map[uint64]bool
-	order        []memory.Run // still to be pushed
+	order        []memory.Run // not pushed yet
 }
 
 func newSource(t testing.TB, path string) *source {
@@ -76,7 +76,7 @@ func newSource(t testing.TB, path string) *source {
 	return s
 }
 
-// put brings those pages of a run that were not brought. The caller holds the lock.
+// put sends the pages of a run that were not sent yet. The caller holds the lock.
 func (s *source) put(run memory.Run) error {
 	for i := range uint64(run.Pages) {
 		address := run.Address + i*4096
@@ -92,7 +92,7 @@ func (s *source) put(run memory.Run) error {
 	return nil
 }
 
-// answer brings what is wanted, until all has come or the context ends.
+// answer sends requested pages, until all have come or the context ends.
 func (s *source) answer(ctx context.Context) error {
 	for {
 		want, err := s.remote.Next(ctx)
@@ -113,7 +113,7 @@ func (s *source) answer(ctx context.Context) error {
 	}
 }
 
-// push brings so many of the runs that are missing.
+// push sends so many of the missing runs.
 func (s *source) push(runs int) error {
 	for range runs {
 		s.mu.Lock()
@@ -140,8 +140,8 @@ func newRemoteWorld(t testing.TB) *world {
 	return w
 }
 
-// TestRemote brings pages in random order by two connections, one after the other, while a process
-// does everything to its memory: at first only what it waits for.
+// TestRemote sends pages in random order over two connections, one after the other, while a process changes
+// its memory in every way: at first only requested pages.
 func TestRemote(t *testing.T) {
 	w := newRemoteWorld(t)
 	w.start()
@@ -157,7 +157,7 @@ func TestRemote(t *testing.T) {
 	eventually(t, "faults",
 		func() bool { first.mu.Lock(); defer first.mu.Unlock(); return first.remoteFaults > 200 })
 
-	second := newSource(t, w.config.Remote) // the first one ends with it
+	second := newSource(t, w.config.Remote) // ends the first one
 	if err := <-answered; err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the first connection ends with %v", err)
 	}
@@ -184,7 +184,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteEarly connects before there is an image, and brings all before a process is there.
+// TestRemoteEarly connects before there is an image, and sends all pages before there is a process.
 func TestRemoteEarly(t *testing.T) {
 	w := newRemoteWorld(t)
 	if _, err := DialRemote(t.Context(), w.config.Remote); !errors.Is(err, ErrNoPager) {

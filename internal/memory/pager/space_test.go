@@ -11,8 +11,8 @@ import (
 
 const testPage = 4096
 
-// modelSpace is an address space as a map: for each address the offset in the image of the page
-// that is missing there.
+// modelSpace is an address space as a map: for each address, the image offset of the page that is missing
+// there.
 type modelSpace map[uint64]uint64
 
 func testImage() []memory.ImageSlot {
@@ -43,7 +43,7 @@ func modelOf(image []memory.ImageSlot) modelSpace {
 	return m
 }
 
-// agree compares a space with its model, and that its slots count what all spaces are missing.
+// agree compares a space with its model, and checks that its slots count the missing pages of all spaces.
 func agree(t *testing.T, spaces []*space, models []modelSpace) {
 	t.Helper()
 	counts := map[*slot]int64{}
@@ -88,7 +88,8 @@ func agree(t *testing.T, spaces []*space, models []modelSpace) {
 	}
 }
 
-// TestSpaceModel does to a space what processes and workers do, at random, and to a simple model of it.
+// TestSpaceModel applies random operations of processes and workers to a space, and to a simple model of
+// it.
 func TestSpaceModel(t *testing.T) {
 	for range 6 {
 		image := testImage()
@@ -207,8 +208,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// TestLater: pages that have come and could not be filled are tried again before the background
-// looks for what is missing, and by it after.
+// TestLater: pages that have come and could not be filled are retried before the background search for
+// missing pages, and during it later.
 func TestLater(t *testing.T) {
 	f, one := newFiller(nil, nil, nil), arrival{page: 7, pages: 1}
 	f.later(one)

@@ -39,7 +39,8 @@ func putAll(b *testing.B, s *Sender, task memory.Task, data []byte) {
 	must(b, err)
 }
 
-// BenchmarkSend puts pages of each kind: what the pipeline costs without reading and without a connection.
+// BenchmarkSend sends pages of each kind: the cost of the pipeline without reading and without a
+// connection.
 func BenchmarkSend(b *testing.B) {
 	b.Run("content", func(b *testing.B) {
 		s, data := benchSender(b, -1)

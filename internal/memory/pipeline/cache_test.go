@@ -6,7 +6,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// Pages that are expected to be sent again take the place of others, and not of those that were sent again.
+// TestCacheKeepsWhatIsExpected: pages that are expected to be sent again replace other pages, but not those
+// that were sent again.
 func TestCacheKeepsWhatIsExpected(t *testing.T) {
 	const room = 8
 	size := memory.PageSize()

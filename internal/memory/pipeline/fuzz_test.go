@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// kept is a store of single pages that checks what it is given.
+// kept is a store of single pages that checks its input.
 type kept struct {
 	t     testing.TB
 	pages map[spot][]byte
@@ -46,13 +46,13 @@ func (k *kept) Forget(task memory.Task) error {
 	return nil
 }
 
-// captured is a lane that keeps what is sent.
+// captured is a lane that keeps sent frames.
 type captured struct{ frames [][]byte }
 
 func (c *captured) Send(f []byte) error { c.frames = append(c.frames, bytes.Clone(f)); return nil }
 func (c *captured) Push() error         { return nil }
 
-// FuzzFrame gives a receiver whatever a peer may send.
+// FuzzFrame gives a receiver arbitrary data of a peer.
 func FuzzFrame(f *testing.F) {
 	sender, err := NewSender(SenderConfig{})
 	must(f, err)
@@ -80,7 +80,7 @@ func FuzzFrame(f *testing.F) {
 		r, err := NewReceiver(ReceiverConfig{Pages: &kept{t, map[spot][]byte{}},
 			Base: &kept{t, map[spot][]byte{}}})
 		must(t, err)
-		// The number is right, so that it is looked at.
+		// The number is right, so that the frame is examined.
 		err = r.Frame(append(binary.LittleEndian.AppendUint64(nil, 0), frame...))
 		if err != nil && !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrMissing) {
 			t.Errorf("%v", err)
@@ -88,7 +88,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// FuzzDelta wants that a delta that was made gives the new page, and that any other does no harm.
+// FuzzDelta: an encoded delta gives the new page, and any other does no harm.
 func FuzzDelta(f *testing.F) {
 	f.Add([]byte("abcdefgh"), []byte("x"), uint64(3))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1}, []byte{1, 1}, uint64(1))
@@ -119,7 +119,7 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-// FuzzClaims wants that what is accepted encodes to what was read.
+// FuzzClaims: accepted claims encode to the input.
 func FuzzClaims(f *testing.F) {
 	var seed bytes.Buffer
 	must(f, EncodeClaim(&seed, 3, 1<<30, []Digest{{1, 2}, {}, {3, 4}}))

@@ -16,7 +16,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// lane gives frames to a receiver from a goroutine of its own, some time later.
+// lane gives frames to a receiver from its own goroutine, some time later.
 type lane struct {
 	receiver *Receiver
 	frames   chan []byte
@@ -56,7 +56,7 @@ func (l *lane) Push() error {
 	return l.err
 }
 
-// moved is a container's memory in the making: what the source has, and what the target got.
+// moved is a container's memory during a move: the source's pages, and the target's.
 type moved struct {
 	t       testing.TB
 	key     Key
@@ -127,7 +127,7 @@ func (m *moved) randomPage() []byte {
 	return page
 }
 
-// round sends what is dirty, in runs, and waits until it is there.
+// round sends dirty pages, in runs, and waits until they are there.
 func (m *moved) round() {
 	m.t.Helper()
 	size := uint64(memory.PageSize())
@@ -158,7 +158,7 @@ func (m *moved) round() {
 	}
 }
 
-// again marks what is missing as dirty.
+// again marks missing pages as dirty.
 func (m *moved) again() {
 	must(m.t, m.sender.Missing(m.missing))
 	for _, one := range m.missing {
@@ -170,7 +170,7 @@ func (m *moved) again() {
 	}
 }
 
-// compare wants that the target has what the source has.
+// compare checks that the target has the same pages as the source.
 func (m *moved) compare() {
 	m.t.Helper()
 	must(m.t, m.target.Complete())

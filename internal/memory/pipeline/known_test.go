@@ -8,7 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// TestKnown compares what the sender says that the receiver has with what it has, from several goroutines.
+// TestKnown compares the sender's knowledge of the receiver's pages with the real ones, from several
+// goroutines.
 func TestKnown(t *testing.T) {
 	for seed := range uint64(12) {
 		m := newMoved(t, seed, 2, SenderConfig{CacheBytes: []int64{-1, 64 << 10, 0}[seed%3]}, nil)
@@ -35,7 +36,7 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// known counts pages of which the sender knows what the receiver has.
+// known counts pages that the sender knows to be at the receiver.
 func (m *moved) known() (count int) {
 	hash, err := NewHasher(m.key)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// TestTable compares the table with a plain one while contents come and go, with many that begin
-// their search at the same slot.
+// TestTable compares the table with a map while contents come and go, many of which begin their search at
+// the same slot.
 func TestTable(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	table := newTable(Digest{9, 9})
@@ -57,7 +57,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestCache wants that pages written again and again stay, however many others come by.
+// TestCache: pages that are written again and again stay, however many others come.
 func TestCache(t *testing.T) {
 	size := memory.PageSize()
 	c := newCache(int64(100 * size))
@@ -96,7 +96,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// stuck is a lane that is full until it is let go, and then fails.
+// stuck is a lane that is full until it is released, and then fails.
 type stuck struct {
 	entered chan struct{}
 	leave   chan error
@@ -108,7 +108,7 @@ func (s *stuck) Send([]byte) error {
 }
 func (s *stuck) Push() error { return nil }
 
-// TestLanePushesBack wants that a sender waits for its lanes with little in hand, and ends when one does.
+// TestLanePushesBack: a sender waits for its lanes with little buffered data, and ends when one lane does.
 func TestLanePushesBack(t *testing.T) {
 	for _, how := range []string{"the lane fails", "closed", "failed"} {
 		t.Run(how, func(t *testing.T) {
@@ -154,13 +154,13 @@ func TestLanePushesBack(t *testing.T) {
 	}
 }
 
-// panicking is a lane whose connection has a mistake.
+// panicking is a lane whose connection panics.
 type panicking struct{}
 
 func (panicking) Send([]byte) error { panic("on purpose") }
 func (panicking) Push() error       { return nil }
 
-// TestPanicOfALaneEndsTheSender and not the program.
+// TestPanicOfALaneEndsTheSender, and not the program.
 func TestPanicOfALaneEndsTheSender(t *testing.T) {
 	s, err := NewSender(SenderConfig{})
 	must(t, err)
@@ -172,7 +172,7 @@ func TestPanicOfALaneEndsTheSender(t *testing.T) {
 	}
 }
 
-// TestBarrierIsCancelled while a lane is full.
+// TestBarrierIsCancelled cancels a barrier while a lane is full.
 func TestBarrierIsCancelled(t *testing.T) {
 	s, err := NewSender(SenderConfig{})
 	must(t, err)
@@ -190,7 +190,7 @@ func TestBarrierIsCancelled(t *testing.T) {
 	lane.leave <- nil
 }
 
-// TestReceiverRefuses frames that no sender makes.
+// TestReceiverRefuses: frames that no sender makes are refused.
 func TestReceiverRefuses(t *testing.T) {
 	frame := func(number uint64, records ...record) []byte {
 		b := binary.LittleEndian.AppendUint64(nil, number)
@@ -232,7 +232,7 @@ func TestReceiverRefuses(t *testing.T) {
 	}
 }
 
-// TestReceiverFails while others wait for their turn.
+// TestReceiverFails: the receiver fails while others wait for their turn.
 func TestReceiverFails(t *testing.T) {
 	r, err := NewReceiver(ReceiverConfig{Pages: &kept{t, map[spot][]byte{}}})
 	must(t, err)

@@ -13,13 +13,13 @@ import (
 
 func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// change does something to memory that memory has done to it.
+// change makes changes to memory that real programs make.
 func (m *moved) change(pages int) {
 	task, page := memory.Task(1+m.random.IntN(3)), m.random.IntN(pages)
 	switch m.random.IntN(9) {
-	case 0: // something new
+	case 0: // new content
 		m.write(task, page, m.randomPage())
-	case 1, 2: // a little
+	case 1, 2: // a small change
 		content := m.any(task, pages)
 		if old := m.source[task][uint64(page*memory.PageSize())]; old != nil {
 			content = slices.Clone(old)
@@ -28,14 +28,14 @@ func (m *moved) change(pages int) {
 			content[m.random.IntN(len(content))] = byte(m.random.Uint32())
 		}
 		m.write(task, page, content)
-	case 3: // what another process has there, in a row
+	case 3: // another process's content, in a row
 		other := memory.Task(1 + m.random.IntN(3))
 		for i := page; i < min(pages, page+1+m.random.IntN(30)); i++ {
 			if p := m.source[other][uint64(i*memory.PageSize())]; p != nil {
 				m.write(task, i, p)
 			}
 		}
-	case 4: // what was elsewhere, moved by a few pages, up or down
+	case 4: // content from elsewhere, moved by a few pages, up or down
 		n, by := m.random.IntN(20), m.random.IntN(7)-3
 		var row [][]byte
 		for i := range n {
@@ -50,7 +50,7 @@ func (m *moved) change(pages int) {
 		m.write(task, page, make([]byte, memory.PageSize()))
 	case 6: // the same again
 		m.write(task, page, m.any(task, pages))
-	case 7: // the same content many times
+	case 7: // one content many times
 		content := m.any(task, pages)
 		for i := page; i < min(pages, page+m.random.IntN(20)); i++ {
 			m.write(task, i, content)
@@ -64,8 +64,8 @@ func (m *moved) change(pages int) {
 	}
 }
 
-// TestSameMemory is the property: whatever is written, over any number of lanes, with any cache,
-// the target has the same.
+// TestSameMemory checks the property: whatever is written, over any number of lanes, with any cache, the
+// target has the same.
 func TestSameMemory(t *testing.T) {
 	var total Stats
 	for seed := range uint64(60) {
@@ -94,7 +94,7 @@ func TestSameMemory(t *testing.T) {
 	}
 }
 
-// forgetful has had pages, of which some have gone or are others by now.
+// forgetful is a store that has lost or changed some of its pages.
 type forgetful struct {
 	pages  map[spot][]byte
 	broken bool
@@ -112,7 +112,7 @@ func (f *forgetful) ReadPage(task memory.Task, address uint64, page []byte) (boo
 	return !f.broken || address%5 != 0, nil
 }
 
-// TestBase begins with what the target has from before, all of it, or a part that is lost or damaged.
+// TestBase begins with an older copy at the target, complete, or partly lost or damaged.
 func TestBase(t *testing.T) {
 	for seed := range uint64(20) {
 		had := &forgetful{pages: map[spot][]byte{}}
@@ -156,8 +156,8 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// TestLostPages lets the store forget or change pages behind the pipeline's back: it is told, and
-// they are sent again.
+// TestLostPages lets the store lose or change pages without the pipeline's knowledge: the sender is told,
+// and sends them again.
 func TestLostPages(t *testing.T) {
 	lost := 0
 	for seed := range uint64(20) {

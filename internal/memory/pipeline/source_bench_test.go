@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// envHolder makes the test binary a process that holds so many MiB.
+// envHolder makes the test binary a process that holds this many MiB.
 const envHolder = "GODWIT_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -49,7 +49,8 @@ func holder(t testing.TB, mebibytes int) int {
 	return cmd.Process.Pid
 }
 
-// BenchmarkRound is all from the process to the frame: find, read, look for zeros, hash, look up, frame.
+// BenchmarkRound measures the path from the process to the frame: find, read, look for zeros, hash, look
+// up, frame.
 func BenchmarkRound(b *testing.B) {
 	for name, cache := range map[string]int64{"no cache": -1, "cache": 0} {
 		b.Run(name, func(b *testing.B) {
@@ -64,7 +65,7 @@ func BenchmarkRound(b *testing.B) {
 			used := time.Duration(0)
 			for b.Loop() {
 				b.StopTimer()
-				must(b, source.Close()) // so that all counts again
+				must(b, source.Close()) // so that everything counts again
 				key, err := NewKey()
 				must(b, err)
 				s, err := NewSender(SenderConfig{Key: key, CacheBytes: cache})
@@ -92,7 +93,7 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// processor is how much processor time this process has had: on a busy machine the clock says little.
+// processor returns the processor time of this process: on a busy machine the clock says little.
 func processor(b *testing.B) time.Duration {
 	var usage unix.Rusage
 	must(b, unix.Getrusage(unix.RUSAGE_SELF, &usage))

@@ -13,14 +13,14 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// quick is a source and a target that do nothing but copy.
+// quick is a source and a target that only copy.
 type quick struct {
 	maps   []memory.TaskMap
 	page   []byte
 	left   atomic.Int64
 	full   chan struct{}
 	faults chan memory.RemoteFault
-	came   chan uint64 // wanted addresses, once they are here
+	came   chan uint64 // requested addresses, once they have arrived
 	want   atomic.Uint64
 	here   []atomic.Bool
 }
@@ -71,7 +71,7 @@ func (q *quick) Put(run memory.Run, data []byte) error {
 func (q *quick) GiveUp(context.Context, bool) error { return nil }
 func (q *quick) Close() error                       { return nil }
 
-// BenchmarkPush brings 1 GiB over loopback: both ends, without encryption and compression.
+// BenchmarkPush sends 1 GiB over loopback: both ends, without encryption and compression.
 func BenchmarkPush(b *testing.B) {
 	const pages = 1 << 18
 	b.SetBytes(pages * int64(memory.PageSize()))
@@ -92,8 +92,8 @@ func drainQuick(b *testing.B, q *quick) {
 	must(b, target)
 }
 
-// BenchmarkFault asks for pages one after the other while all others are pushed over loopback as
-// fast as that goes.
+// BenchmarkFault requests pages one after the other while all others are pushed over loopback at full
+// speed.
 func BenchmarkFault(b *testing.B) {
 	var took []time.Duration
 	for b.Loop() {

@@ -11,10 +11,10 @@ import (
 	"github.com/godwit/godwit/internal/memory/pipeline"
 )
 
-// past is what the target had: most pages a little different from what they are, some quite, some
-// not at all, some unknown.
+// past is the target's older copy: most pages differ a little from the current ones, some completely, some
+// not at all, some are unknown.
 type past struct {
-	wrong bool // what the target says it had is not what the source thinks
+	wrong bool // the target's copy differs from the source's idea of it
 }
 
 func (p past) known(task memory.Task, address uint64, page []byte) bool {
@@ -42,8 +42,8 @@ func (p past) ReadPage(task memory.Task, address uint64, page []byte) (bool, err
 	return there, nil
 }
 
-// TestChanges sends pages as changes to what the target had, and wants them whole from a target
-// that cannot take changes, or that had something else.
+// TestChanges sends pages as changes to the target's copy, and whole pages to a target that cannot apply
+// changes, or that had something else.
 func TestChanges(t *testing.T) {
 	noLeaks(t)
 	key, err := pipeline.NewKey()
@@ -56,7 +56,7 @@ func TestChanges(t *testing.T) {
 		stale   int  // times
 	}{
 		"changes": {before: past{}, key: key, asks: true, changed: true},
-		// some leave before the source knows that the target takes them
+		// some are sent before the source knows that the target accepts them
 		"changes, late":      {before: past{}, key: key, changed: true},
 		"none at the target": {asks: true},
 		"another content":    {before: past{wrong: true}, key: key, asks: true, stale: 1},
@@ -92,7 +92,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// givenBack is a target whose container has given some pages back, and with them what there was of them.
+// givenBack is a target whose container has freed some pages, and with them their old copies.
 type givenBack struct{ past }
 
 func gone(address uint64) bool { return int(address)/memory.PageSize()%35 == 2 }
@@ -105,8 +105,8 @@ func (g givenBack) ReadPage(task memory.Task, address uint64, page []byte) (bool
 	return g.past.ReadPage(task, address, page)
 }
 
-// TestChangesOfWhatIsGone wants that pages which nobody needs any more end no connection, and that
-// one for which somebody waits does.
+// TestChangesOfWhatIsGone: pages that are no longer needed end no connection, and a page that a thread
+// waits for does.
 func TestChangesOfWhatIsGone(t *testing.T) {
 	noLeaks(t)
 	key, err := pipeline.NewKey()
@@ -141,7 +141,7 @@ func TestChangesOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestManyChanges wants that pages of which little has changed do not leave one by one.
+// TestManyChanges: pages with few changes are not sent one by one.
 func TestManyChanges(t *testing.T) {
 	noLeaks(t)
 	maps := flat(20000)
@@ -163,7 +163,7 @@ func TestManyChanges(t *testing.T) {
 	}
 }
 
-// flipped has all pages with one bit changed.
+// flipped returns all pages with one bit changed.
 type flipped struct{}
 
 func (flipped) ReadPage(task memory.Task, address uint64, page []byte) (bool, error) {
@@ -172,7 +172,7 @@ func (flipped) ReadPage(task memory.Task, address uint64, page []byte) (bool, er
 	return true, nil
 }
 
-// FuzzChanges wants that what is accepted is what would have been sent, or is not taken.
+// FuzzChanges: accepted changes give the pages that would have been sent, or are not applied.
 func FuzzChanges(f *testing.F) {
 	made, err := newChanger(past{}.known, pipeline.Key{})
 	must(f, err)

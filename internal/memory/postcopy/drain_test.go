@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// TestWhole brings all pages of random maps while some are wanted at random.
+// TestWhole sends all pages of random maps while some are requested at random.
 func TestWhole(t *testing.T) {
 	noLeaks(t)
 	for seed := range uint64(6) {
@@ -68,8 +68,8 @@ func askAtRandom(t testing.TB, box *container, all []spot, seed uint64) {
 	}
 }
 
-// TestCut cuts the connections at random moments, sometimes replacing server or client, and wants
-// that all arrives and nothing that arrived is sent again.
+// TestCut cuts the connections at random moments, sometimes replacing server or client, and checks that
+// everything arrives and that nothing that arrived is sent again.
 func TestCut(t *testing.T) {
 	noLeaks(t)
 	for seed := range uint64(4) {
@@ -105,11 +105,11 @@ func TestCut(t *testing.T) {
 				errors.Is(target, ErrTarget) {
 				t.Fatalf("source %v, target %v", source, target)
 			}
-			if random.IntN(3) == 0 { // the agent at the source was started again
+			if random.IntN(3) == 0 { // the source's agent was restarted
 				server, err = NewServer(ServerConfig{Pages: pages})
 				must(t, err)
 			}
-			if random.IntN(3) == 0 { // the one at the target
+			if random.IntN(3) == 0 { // the target's
 				client = again(t, box)
 			}
 		}
@@ -124,7 +124,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// cutWhen cuts a link when no more than so many pages are missing.
+// cutWhen cuts a link when at most so many pages are missing.
 func cutWhen(box *container, left int, l linked, stop chan struct{}) {
 	for box.missing() > left {
 		select {
@@ -137,7 +137,7 @@ func cutWhen(box *container, left int, l linked, stop chan struct{}) {
 	l.cut()
 }
 
-// again connects anew to who fills the container: what is missing now, and who waits now.
+// again reconnects to the container's pager, with the currently missing and requested pages.
 func again(t testing.TB, box *container) *Client {
 	box.mu.Lock()
 	var maps []memory.TaskMap
@@ -163,7 +163,7 @@ func again(t testing.TB, box *container) *Client {
 	return client
 }
 
-// TestNothingMissing only tells the source.
+// TestNothingMissing: the source is only told that nothing is missing.
 func TestNothingMissing(t *testing.T) {
 	noLeaks(t)
 	for _, remote := range [][]memory.TaskMap{nil,
@@ -178,7 +178,7 @@ func TestNothingMissing(t *testing.T) {
 	}
 }
 
-// TestThousandsOfFaults has as many pages wanted at once as fit into several sections.
+// TestThousandsOfFaults requests as many pages at once as need several sections.
 func TestThousandsOfFaults(t *testing.T) {
 	noLeaks(t)
 	maps := flat(1 << 16)
@@ -201,7 +201,7 @@ func TestThousandsOfFaults(t *testing.T) {
 	}
 }
 
-// TestNobodyNeeds ends when who fills the memory says so, though pages are missing.
+// TestNobodyNeeds ends when the pager says so, though pages are missing.
 func TestNobodyNeeds(t *testing.T) {
 	noLeaks(t)
 	maps := []memory.TaskMap{{Task: 3, Areas: []memory.Area{{Start: 1 << 30, Pages: 1 << 17}}}}
@@ -232,7 +232,7 @@ func TestCancel(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	l := link(t)
-	go func() { // it never says anything
+	go func() { // it never sends anything
 		for server.Stats().Connections == 0 {
 			time.Sleep(time.Millisecond)
 		}

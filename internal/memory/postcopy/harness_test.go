@@ -83,7 +83,7 @@ func randomMaps(random *rand.Rand, pages int) []memory.TaskMap {
 	return maps
 }
 
-// frozen is what the processes at the source hold: each page has a content of its own, and some are zero.
+// frozen is the source's memory: each page has its own content, and some are zero.
 type frozen struct {
 	may   map[spot]bool // nil: all
 	fail  atomic.Bool
@@ -116,7 +116,7 @@ func fillPage(page []byte, task memory.Task, address uint64) {
 	page[len(page)-1] = byte(number)
 }
 
-// container is who takes remote pages: it checks each, and asks for some.
+// container receives remote pages: it checks each, and requests some.
 type container struct {
 	t testing.TB
 
@@ -125,7 +125,7 @@ type container struct {
 	here   map[spot]bool
 	needed int // pages
 	faults chan memory.RemoteFault
-	full   chan struct{} // closed when all is here
+	full   chan struct{} // closed when everything is here
 	fail   error         // of Put
 	puts   atomic.Int32  // at the same time
 	waits  map[spot]chan struct{}
@@ -202,7 +202,7 @@ func (c *container) Put(run memory.Run, data []byte) error {
 func (c *container) GiveUp(context.Context, bool) error { return nil }
 func (c *container) Close() error                       { return nil }
 
-// want asks for a page, and gives a channel that is closed when it is here.
+// want requests a page, and returns a channel that is closed when it is here.
 func (c *container) want(s spot) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,7 +251,7 @@ func sessions(t testing.TB, o stream.Options) (*stream.Session, *stream.Session)
 	return opened, got.session
 }
 
-// linked are both connections, at both ends.
+// linked has both connections, at both ends.
 type linked struct {
 	sourceUrgent, sourcePush *stream.Session
 	targetUrgent, targetPush *stream.Session
@@ -272,7 +272,7 @@ func (l linked) cut() {
 	}
 }
 
-// noLeaks wants no goroutine of this package or of streams when the test has ended.
+// noLeaks checks that no goroutine of this package or of streams is left at the end of the test.
 func noLeaks(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -295,7 +295,7 @@ func noLeaks(t testing.TB) {
 	})
 }
 
-// both runs server and client over a link, and gives both errors.
+// both runs server and client over a link, and returns both errors.
 func both(ctx context.Context, s *Server, c *Client, l linked) (source, target error) {
 	var wait sync.WaitGroup
 	wait.Go(func() { source = s.Serve(ctx, l.sourceUrgent, l.sourcePush) })

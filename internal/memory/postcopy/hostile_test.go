@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// say is a section that somebody sends.
+// say is a section that one side sends.
 type say struct {
 	push bool
 	kind string
@@ -23,7 +23,7 @@ type say struct {
 	end  bool // the final marker instead
 }
 
-// speak sends sections, and reads what comes until the connections end.
+// speak sends sections, and reads everything until the connections end.
 func speak(urgent, push Session, sections []say) {
 	for _, s := range []Session{urgent, push} {
 		go func() {
@@ -79,7 +79,7 @@ func reportOf(state memory.FillState) []byte {
 	return data
 }
 
-// TestLyingTarget wants that a source names what a target does that it must not do.
+// TestLyingTarget: a source names a target's violation of the protocol.
 func TestLyingTarget(t *testing.T) {
 	noLeaks(t)
 	remote := flat(100)
@@ -131,8 +131,7 @@ func TestLyingTarget(t *testing.T) {
 	}
 }
 
-// TestLyingSource wants that a target names what a source does that it must not do, and that no
-// such page gets in.
+// TestLyingSource: a target names a source's violation of the protocol, and accepts no such page.
 func TestLyingSource(t *testing.T) {
 	noLeaks(t)
 	short := encodedRun(1, 5, 2, false)
@@ -195,7 +194,7 @@ func TestLyingSource(t *testing.T) {
 	}
 }
 
-// TestLocalErrors wants that what fails at one side is named there, and told to the other.
+// TestLocalErrors: a failure at one side is named there, and reported to the other.
 func TestLocalErrors(t *testing.T) {
 	noLeaks(t)
 	run := func(prepare func(*frozen, *container), want error, text string) (source, target error) {
@@ -233,8 +232,8 @@ func (d deaf) Ping(ctx context.Context) (stream.Sample, error) {
 	return stream.Sample{}, ctx.Err()
 }
 
-// TestSilence wants that a source bears a target that is not running yet, and gives up one that
-// gives no sign of life.
+// TestSilence: a source tolerates a target that does not run yet, and gives up a target without a sign of
+// life.
 func TestSilence(t *testing.T) {
 	noLeaks(t)
 	maps, box := flat(1000), newContainer(t, flat(1000))
@@ -263,7 +262,7 @@ func TestSilence(t *testing.T) {
 	must(t, <-served)
 }
 
-// script is a session from which sections of a script come, and which takes whatever is written.
+// script is a session that delivers sections of a script, and accepts everything that is written.
 type script struct {
 	input []byte
 }
@@ -296,7 +295,7 @@ func scripted(kind byte, data []byte) []byte {
 	return append(binary.LittleEndian.AppendUint16([]byte{kind}, uint16(len(data))), data...)
 }
 
-// FuzzServer gives a server whatever a target may send.
+// FuzzServer gives a server arbitrary data of a target.
 func FuzzServer(f *testing.F) {
 	f.Add(scripted(0, faultOf(1, 7)),
 		append(scripted(2, encodedMap(flat(50)...)), scripted(4, reportOf(memory.Filled))...), true)
@@ -306,7 +305,7 @@ func FuzzServer(f *testing.F) {
 		if known {
 			config.Remote = flat(100)
 		} else if len(push) > 200 {
-			return // maps of more pages than a test should read
+			return // maps with too many pages for a test
 		}
 		server, err := NewServer(config)
 		must(t, err)
@@ -320,7 +319,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzClient gives a client whatever a source may send.
+// FuzzClient gives a client arbitrary data of a source.
 func FuzzClient(f *testing.F) {
 	f.Add(scripted(1, encodedRun(1, 7, 1, false)), scripted(1, encodedRun(1, 0, 7, false)))
 	f.Add([]byte{}, scripted(1, encodedRun(1, 3, 8, true)))
@@ -339,7 +338,7 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// anything is a container that takes pages whatever they hold.
+// anything is a container that accepts pages with any content.
 type anything struct {
 	*container
 	pages int

@@ -97,7 +97,7 @@ func (f *far) connect(b *testing.B, o stream.Options) (*stream.Session, *stream.
 type program struct {
 	*quick
 	mu     sync.Mutex
-	wake   map[uint64]chan struct{} // who waits for a page
+	wake   map[uint64]chan struct{} // channels of threads that wait for a page
 	came   []bool
 	wanted chan memory.RemoteFault
 	took   []time.Duration
@@ -156,7 +156,7 @@ func (p *program) touch(page int) {
 
 func (p *program) over() bool { return p.left.Load() <= 0 }
 
-// scan goes through the memory at 1 GB/s, as far as it is let.
+// scan goes through the memory at 1 GB/s, as far as pages are there.
 func (p *program) scan() {
 	for page := len(p.came) / 3; page < len(p.came) && !p.over(); page++ {
 		p.touch(page)
@@ -166,7 +166,7 @@ func (p *program) scan() {
 	}
 }
 
-// jump touches pages at random, and works for a while on each.
+// jump touches random pages, and works for a while on each.
 func (p *program) jump(seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for !p.over() {
@@ -175,8 +175,8 @@ func (p *program) jump(seed uint64) {
 	}
 }
 
-// BenchmarkLink drains 10 s of a link's bandwidth while a program goes through its memory, or four
-// threads jump in it.
+// BenchmarkLink drains 10 s of a link's bandwidth while a program scans its memory, or four threads jump in
+// it.
 func BenchmarkLink(b *testing.B) {
 	for _, link := range []lab.Link{
 		{BandwidthBitsPerSecond: 1_000_000_000, RTT: 400 * time.Microsecond},

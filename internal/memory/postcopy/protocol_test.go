@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// FuzzFaults wants that what is accepted encodes to what was read.
+// FuzzFaults: accepted input encodes to itself.
 func FuzzFaults(f *testing.F) {
 	f.Add(faultOf(1, 2))
 	f.Add(append(faultOf(1<<22, 1<<40), faultOf(3, 0)...))
@@ -32,7 +32,7 @@ func FuzzFaults(f *testing.F) {
 	})
 }
 
-// FuzzStatus wants that what is accepted can be sent on.
+// FuzzStatus: accepted input can be sent on.
 func FuzzStatus(f *testing.F) {
 	f.Add(reportOf(memory.Filling))
 	f.Add([]byte(`{"state":"lost","error":"` + strings.Repeat("x", 5000) + `","pages":-1}`))
@@ -52,7 +52,7 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-// FuzzMissing wants that what is accepted is numbered, or refused for its size, and lists the same pages.
+// FuzzMissing: accepted input is numbered, or refused for its size, and lists the same pages.
 func FuzzMissing(f *testing.F) {
 	f.Add(encodedMap(flat(50)...))
 	f.Add(encodedMap(memory.TaskMap{Task: 2,
@@ -72,7 +72,7 @@ func FuzzMissing(f *testing.F) {
 			}
 		}
 		if pages > 1<<20 {
-			return // so many are tried elsewhere
+			return // such a size is tested elsewhere
 		}
 		l, err := newLayout(maps)
 		must(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 )
 
-// TestSet compares sets with a list of what should be in them.
+// TestSet compares sets with a list of their expected contents.
 func TestSet(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
@@ -52,7 +52,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestLayout wants that pages have their numbers in order, and that sets of them and maps are the same.
+// TestLayout: pages are numbered in order, and sets of them match the maps.
 func TestLayout(t *testing.T) {
 	size := uint64(memory.PageSize())
 	for seed := range uint64(50) {
@@ -118,7 +118,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestLayoutRefused wants that maps that are none are refused.
+// TestLayoutRefused: invalid maps are refused.
 func TestLayoutRefused(t *testing.T) {
 	size := uint64(memory.PageSize())
 	for _, maps := range [][]memory.TaskMap{
@@ -135,7 +135,7 @@ func TestLayoutRefused(t *testing.T) {
 	}
 }
 
-// TestQueue does to queues what servers do, at random: each page is given out once until the next
+// TestQueue applies a server's operations to queues, at random: each page is issued once until the next
 // reset, and none is lost.
 func TestQueue(t *testing.T) {
 	for seed := range uint64(60) {
@@ -206,7 +206,7 @@ func at(page int) memory.RemoteFault {
 	return memory.RemoteFault{Task: 1, Address: uint64(page * memory.PageSize())}
 }
 
-// order gives the numbers of the pages that leave next.
+// order returns the numbers of the pages that are sent next.
 func order(q *queue, pages int) []int {
 	var out []int
 	for _, p := range q.take(pages) {
@@ -217,7 +217,7 @@ func order(q *queue, pages int) []int {
 	return out
 }
 
-// TestOrder wants the order of the package comment.
+// TestOrder: the order is that of the package comment.
 func TestOrder(t *testing.T) {
 	size := uint64(memory.PageSize())
 	hot := []memory.TaskMap{{Task: 1,
@@ -240,7 +240,7 @@ func TestOrder(t *testing.T) {
 	want(7000, true)
 	want(7000, false)
 	expect(7001, 7002, 7003, 7004)
-	want(12000, true) // a jump: not what was near before, until this one's window is out
+	want(12000, true) // a jump: nothing near the earlier position, until this window is exhausted
 	expect(12001, 12002, 12003, 12004, 11999, 7005, 7006, 7007, 7008, 6999)
 	expect(5001, 5002, 9000, 9001) // hot ones
 	expect(12005, 12006)           // farther around
@@ -251,8 +251,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestWindows wants few pages around where a program jumps, and many ahead of one that goes through
-// its memory.
+// TestWindows: few pages around a random jump, and many ahead of a sequential program.
 func TestWindows(t *testing.T) {
 	w := windows{likely: map[int]int{}}
 	page := 1000

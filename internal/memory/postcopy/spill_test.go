@@ -26,7 +26,7 @@ func spilled(t testing.TB, maps []memory.TaskMap) (path string, key SpillKey) {
 	return path, key
 }
 
-// TestSpill reads all pages of random maps back, by themselves and several at once.
+// TestSpill reads all pages of random maps back, one by one and several in parallel.
 func TestSpill(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 9))
@@ -77,7 +77,7 @@ func TestSpillShowsNothing(t *testing.T) {
 	}
 }
 
-// TestSpillSalts wants that the same pages under the same key make another file: a writer that is interrupted
+// TestSpillSalts: the same pages under the same key give a different file, because an interrupted writer
 // begins again.
 func TestSpillSalts(t *testing.T) {
 	maps := flat(16)
@@ -92,7 +92,7 @@ func TestSpillSalts(t *testing.T) {
 	}
 }
 
-// TestSpillDamaged wants that nothing but what was written is ever read.
+// TestSpillDamaged: nothing but the written pages is ever read.
 func TestSpillDamaged(t *testing.T) {
 	maps := flat(100)
 	path, key := spilled(t, maps)
@@ -148,7 +148,7 @@ func TestSpillDamaged(t *testing.T) {
 	}
 }
 
-// readSpilled reads page by page until something is wrong.
+// readSpilled reads page by page until an error.
 func readSpilled(path string, key SpillKey, owner string, maps []memory.TaskMap) (read int, err error) {
 	s, err := OpenSpill(path, key, owner)
 	if err != nil {
@@ -164,7 +164,7 @@ func readSpilled(path string, key SpillKey, owner string, maps []memory.TaskMap)
 	return read, nil
 }
 
-// TestSpillFails leaves nothing when the pages cannot be read, or nobody needs them any more.
+// TestSpillFails: nothing is left when the pages cannot be read, or are no longer needed.
 func TestSpillFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spill")
 	broken := &frozen{}
@@ -184,7 +184,7 @@ func TestSpillFails(t *testing.T) {
 	}
 }
 
-// TestSpillFailsAgain keeps a whole file if another cannot be written in its place.
+// TestSpillFailsAgain: a complete file stays if its replacement cannot be written.
 func TestSpillFailsAgain(t *testing.T) {
 	path, key := spilled(t, flat(100))
 	broken := &frozen{}
@@ -202,7 +202,7 @@ type brokenDisk struct{}
 
 func (brokenDisk) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
 
-// TestSpillDiskFails tells a disk that cannot be read, and perhaps can later, from a file that is damaged.
+// TestSpillDiskFails distinguishes a disk that cannot be read, and perhaps can later, from a damaged file.
 func TestSpillDiskFails(t *testing.T) {
 	err := (&Spilled{}).open(brokenDisk{}, 1<<20, SpillKey{}, owner)
 	if !errors.Is(err, syscall.EIO) || errors.Is(err, ErrSealed) {
@@ -210,7 +210,8 @@ func TestSpillDiskFails(t *testing.T) {
 	}
 }
 
-// TestServeFromSpill brings pages to a target from the disk alone, to a server that does not know which.
+// TestServeFromSpill sends pages to a target from the disk alone, from a server that does not know which
+// pages are missing.
 func TestServeFromSpill(t *testing.T) {
 	noLeaks(t)
 	maps := randomMaps(rand.New(rand.NewPCG(1, 1)), 4000)
@@ -231,8 +232,8 @@ func TestServeFromSpill(t *testing.T) {
 	}
 }
 
-// FuzzSpill wants that no file is opened but the one that was written. That file and its key are always the
-// same, so that what fuzzing has found can be tried again.
+// FuzzSpill: only the written file can be opened. That file and its key are always the same, so that the
+// fuzzer's findings can be reproduced.
 func FuzzSpill(f *testing.F) {
 	key := SpillKey{1}
 	whole, err := os.ReadFile("testdata/spill")

@@ -1,5 +1,5 @@
-// Program compatibility writes the tables of what moves of which engine, as the conformance suite
-// has found it, into a document:
+// Program compatibility writes tables of the engines' movable properties, from the conformance suite's
+// findings, into a document:
 //
 //	compatibility DIRECTORY FILE
 //
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// findings are what the suite has found of one version of an engine.
+// findings are the suite's findings about one version of an engine.
 type findings struct {
 	Engine     string            `json:"engine"`
 	Version    string            `json:"version"`
@@ -61,7 +61,7 @@ func write(directory, file string) error {
 	return os.WriteFile(file, []byte(before+begin+"\n"+tables(all)+end+after), 0o644)
 }
 
-// order is that of the engines in the tables.
+// order is the order of the engines in the tables.
 var order = []string{"", "docker", "podman", "containerd", "lxc"}
 
 func read(directory string) ([]findings, error) {
@@ -93,12 +93,12 @@ func read(directory string) ([]findings, error) {
 
 func (f findings) title() string {
 	names := map[string]string{"": "Godwit's own", "docker": "Docker", "podman": "Podman", "lxc": "LXC"}
-	version, _, _ := strings.Cut(f.Version, "+") // what a distribution adds
+	version, _, _ := strings.Cut(f.Version, "+") // without a distribution's suffix
 	version, _, _ = strings.Cut(version, "~")
 	return strings.TrimSpace(cmp.Or(names[f.Engine], f.Engine) + " " + version)
 }
 
-// words for what was found.
+// word returns the word for a finding.
 func word(found map[string]bool, key string) string {
 	is, tried := found[key]
 	switch {
@@ -142,7 +142,8 @@ func tables(all []findings) string {
 	return text.String()
 }
 
-// kept is whether connections go on in all modes in which containers move, or in which they do.
+// kept reports whether connections survive in all modes in which containers move, or in which modes they
+// do.
 func kept(one findings, modes []string) string {
 	var in []string
 	for _, mode := range modes {
@@ -159,7 +160,7 @@ func kept(one findings, modes []string) string {
 	return cmp.Or(strings.Join(in, ", "), "**no**")
 }
 
-// properties are all that were looked at.
+// properties returns all properties in the findings.
 func properties(all []findings) []string {
 	names := map[string]bool{}
 	for _, one := range all {

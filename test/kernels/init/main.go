@@ -1,9 +1,9 @@
 // Command init is the first process of a virtual machine in which tests run on another kernel
 // (scripts/test-kernels.sh).
 //
-// It mounts what the tests need, loads the modules in /modules, runs the programs of /tests one
-// after the other, says how each ended and switches the machine off. There is nothing else in the
-// machine: no shell, no compiler. It knows nothing of what the tests are about.
+// It mounts what the tests need, loads the modules in /modules, runs the programs of /tests one after the
+// other, reports how each ended and switches the machine off. There is nothing else in the machine: no
+// shell, no compiler. It knows nothing of the tests.
 package main
 
 import (
@@ -42,8 +42,8 @@ func main() {
 	select {}
 }
 
-// start makes the machine ready and runs the tests in another process, because the first one has
-// orphans to bury.
+// start prepares the machine and runs the tests in another process, because the first one has to reap
+// orphans.
 func start() error {
 	if err := errors.Join(mounts(), modules()); err != nil {
 		return err

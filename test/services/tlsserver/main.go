@@ -1,6 +1,6 @@
-// Program tlsserver is an ordinary server of Go's: HTTP/1.1 and HTTP/2 over TLS, with session tickets. It
-// answers how often a client has asked, and listens as Go does by itself, with MPTCP where the kernel has
-// it.
+// Program tlsserver is an ordinary server in Go: HTTP/1.1 and HTTP/2 over TLS, with session tickets. It
+// answers with the number of a client's requests, and listens as Go does by default, with MPTCP where the
+// kernel has it.
 package main
 
 import (

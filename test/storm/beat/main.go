@@ -1,8 +1,8 @@
-// Beat says in a file, again and again, that it runs. The file is one that all nodes see, and each line has
-// the next number of a counter in memory, so a program that runs twice is seen to say a number twice,
-// however briefly its second copy runs.
+// Beat reports in a file, again and again, that it runs. All nodes see the file, and each line has the next
+// number of a counter in memory. So a program that runs twice writes a number twice, however briefly its
+// second copy runs.
 //
-// With a third argument, a directory, it writes files there, and checks what it has written before.
+// With a third argument, a directory, it writes files there, and checks its earlier files.
 package main
 
 import (
@@ -19,11 +19,11 @@ const (
 	pages     = 512
 	pageBytes = 4096
 	pace      = 20 * time.Millisecond
-	files     = 32 // how many it keeps
+	files     = 32 // number of files
 	fileLines = 200
 )
 
-// beat is what a run of the program has in memory, which moves with it.
+// beat is the state of a run of the program in memory, which moves with it.
 type beat struct {
 	run    string // a random name of this run of the program
 	number uint64
@@ -60,7 +60,7 @@ func main() {
 	}
 }
 
-// say appends a line. The file is opened for each of them, so that nothing of it is in the state that moves.
+// say appends a line. It opens the file for each line, so that the moved state does not contain the file.
 func (b *beat) say(problem string) error {
 	f, err := os.OpenFile(b.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
@@ -73,7 +73,7 @@ func (b *beat) say(problem string) error {
 	return err
 }
 
-// check looks at a page and at a file, and replaces both; what is wrong it returns as one word.
+// check checks a page and a file, and replaces both; it returns an error as one word.
 func (b *beat) check() string {
 	at := b.number % pages * pageBytes
 	if b.memory[at] != mark(b.number%pages) {

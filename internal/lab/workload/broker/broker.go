@@ -1,8 +1,7 @@
 // Package broker is a user of study D's RabbitMQ (Souza Junior et al., CloudCom 2020): it publishes
-// messages that must not be lost, takes them out again, and checks that nothing that was confirmed
-// is ever missing.
+// messages that must not be lost, consumes them, and checks that no confirmed message is ever missing.
 //
-// It does what a careful user does: what was not confirmed when its connection ended is published
+// It behaves like a careful user: messages that were not confirmed when its connection ended are published
 // again over the next one.
 package broker
 
@@ -28,8 +27,8 @@ const (
 	// MessageBytes is the size of a message.
 	MessageBytes = 128_000
 
-	stock = "stock" // the queue with messages that stay
-	work  = "work"  // the one with those that come and go
+	stock = "stock" // the queue of messages that stay
+	work  = "work"  // the queue of messages that come and go
 
 	// outstanding is how many messages of the stock are under way.
 	outstanding = 32
@@ -40,20 +39,20 @@ type Client struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	answers workload.Answers
 	end     context.CancelFunc
-	quiet   chan struct{} // closed when nothing new is to be published
+	quiet   chan struct{} // closed to stop publishing new messages
 	running sync.WaitGroup
 
 	mu        sync.Mutex
 	stocked   int
 	next      uint64
 	pending   map[uint64]time.Time // published, or to be published, and not confirmed
-	confirmed map[uint64]bool      // true: it was taken out, too
-	early     map[uint64]bool      // taken out before it was confirmed
+	confirmed map[uint64]bool      // true: also consumed
+	early     map[uint64]bool      // consumed before the confirmation
 	sessions  int
 	failed    error
 }
 
-// New makes a client that connects by dial, again and again.
+// New makes a client that connects with dial, again and again.
 func New(dial func(ctx context.Context) (net.Conn, error)) *Client {
 	return &Client{
 		dial: dial, end: func() {}, quiet: make(chan struct{}),
@@ -61,7 +60,7 @@ func New(dial func(ctx context.Context) (net.Conn, error)) *Client {
 	}
 }
 
-// message is what a message with this number holds.
+// message returns the content of the message with this number.
 func message(number uint64) []byte {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], number)
@@ -71,7 +70,7 @@ func message(number uint64) []byte {
 	return body
 }
 
-// connect also makes the queues, which outlive the server.
+// connect also creates the queues, which survive the server.
 func (c *Client) connect(ctx context.Context) (*amqp.Connection, error) {
 	connection, err := amqp.DialConfig("amqp://guest:guest@server/", amqp.Config{
 		SASL: []amqp.Authentication{&amqp.PlainAuth{Username: "guest", Password: "guest"}},
@@ -93,7 +92,7 @@ func (c *Client) connect(ctx context.Context) (*amqp.Connection, error) {
 	return connection, nil
 }
 
-// Fill waits until the server answers, and gives it so many bytes of messages that stay.
+// Fill waits until the server answers, and stores so many bytes of messages that stay.
 func (c *Client) Fill(ctx context.Context, size int64) error {
 	var connection *amqp.Connection
 	for {
@@ -143,7 +142,7 @@ func persistent(number uint64) amqp.Publishing {
 	return amqp.Publishing{DeliveryMode: amqp.Persistent, Body: message(number)}
 }
 
-// Start publishes so many messages a second, and takes them out again, until it is closed.
+// Start publishes so many messages a second, and consumes them, until the client is closed.
 func (c *Client) Start(ctx context.Context, perSecond int) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.running.Go(func() {
@@ -163,7 +162,7 @@ func (c *Client) Start(ctx context.Context, perSecond int) {
 	})
 }
 
-// lossError is an error that no new connection mends.
+// lossError is an error that no new connection repairs.
 type lossError struct{ what string }
 
 func (e *lossError) Error() string { return e.what }
@@ -189,7 +188,7 @@ func (c *Client) session(ctx context.Context, perSecond int) error {
 	return errors.Join(err, <-ended)
 }
 
-// publish publishes again what was not confirmed, and then new messages.
+// publish publishes unconfirmed messages again, and then new ones.
 func (c *Client) publish(ctx context.Context, connection *amqp.Connection, perSecond int) error {
 	channel, err := connection.Channel()
 	if err == nil {
@@ -199,7 +198,7 @@ func (c *Client) publish(ctx context.Context, connection *amqp.Connection, perSe
 		return err
 	}
 	confirmations := channel.NotifyPublish(make(chan amqp.Confirmation, 1<<14))
-	var numbers sync.Map // of messages, by their tags
+	var numbers sync.Map // of messages, by tag
 	gone := make(chan error, 1)
 	go func() {
 		for one := range confirmations {
@@ -236,7 +235,7 @@ func (c *Client) publish(ctx context.Context, connection *amqp.Connection, perSe
 			}
 			continue
 		}
-		select { // nothing new is published any more
+		select { // publishing has stopped
 		case err := <-gone:
 			return err
 		case <-ctx.Done():
@@ -255,7 +254,7 @@ func (c *Client) unconfirmed() []uint64 {
 	return all
 }
 
-// number is that of the next message, which is not confirmed yet.
+// number returns the number of the next message, which is not confirmed yet.
 func (c *Client) number() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +280,7 @@ func (c *Client) confirm(number uint64, ack bool) error {
 	return nil
 }
 
-// consume takes messages out.
+// consume consumes messages.
 func (c *Client) consume(connection *amqp.Connection) error {
 	channel, err := connection.Channel()
 	if err == nil {
@@ -323,25 +322,25 @@ func (c *Client) take(body []byte) error {
 	return nil
 }
 
-// Answers are the confirmations.
+// Answers returns the confirmations.
 func (c *Client) Answers() *workload.Answers { return &c.answers }
 
-// Sessions tells how many connections there were.
+// Sessions returns the number of connections so far.
 func (c *Client) Sessions() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sessions
 }
 
-// Err tells what was lost.
+// Err returns the loss, if there was one.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failed
 }
 
-// Check publishes nothing any more, and waits until all is confirmed, and all that was confirmed is
-// taken out. The stock must be what it was.
+// Check stops publishing, and waits until everything is confirmed, and everything confirmed is consumed.
+// The stock must be unchanged.
 func (c *Client) Check(ctx context.Context) error {
 	c.mu.Lock()
 	select {
@@ -399,7 +398,7 @@ func (c *Client) checkStock(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the client and tells what went wrong.
+// Close ends the client and returns its error.
 func (c *Client) Close() error {
 	c.end()
 	c.running.Wait()

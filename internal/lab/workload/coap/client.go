@@ -1,8 +1,8 @@
-// Package coap is a client of the CoAP server of Puliafito et al. (Sensors 2019): it has some of
-// the server's data changed once a second, asks a small question many times a second, and measures
-// how long the answers take.
+// Package coap is a client of the CoAP server of Puliafito et al. (Sensors 2019): it changes some of the
+// server's data once a second, sends a small request many times a second, and measures how long the answers
+// take.
 //
-// It speaks as much of RFC 7252 as that needs, and repeats what is not answered in time, as every
+// It implements the necessary part of RFC 7252, and repeats requests without a timely answer, as every
 // client of CoAP does.
 package coap
 
@@ -23,7 +23,7 @@ import (
 const Port = 5683
 
 const (
-	// patience before a request is repeated, doubled each time, and how often it is (RFC 7252, section 4.8).
+	// patience is the time before a request is repeated, doubled each time (RFC 7252, section 4.8).
 	patience = 2500 * time.Millisecond
 	repeats  = 4
 	// askEvery is the pause between two questions.
@@ -40,19 +40,19 @@ type Client struct {
 	mu      sync.Mutex
 	waiting map[uint32]chan []byte
 	last    uint32 // token and id of the last request
-	posts   int64  // that were answered
-	asked   int64  // posts that may have been done
+	posts   int64  // answered posts
+	asked   int64  // posts that may have been applied
 	failed  error
 }
 
-// New begins to use a connection, which is closed with the client.
+// New uses a connection, which is closed with the client.
 func New(conn net.Conn) *Client {
 	c := &Client{conn: conn, waiting: map[uint32]chan []byte{}, end: func() {}}
 	c.work.Go(c.listen)
 	return c
 }
 
-// Start asks all the time, and has so many kilobytes changed each second.
+// Start sends requests all the time, and changes so many kilobytes each second.
 func (c *Client) Start(ctx context.Context, kilobytes int) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.work.Go(func() { c.repeat(ctx, askEvery, c.ask) })
@@ -62,10 +62,10 @@ func (c *Client) Start(ctx context.Context, kilobytes int) {
 	})
 }
 
-// Answers are those to the small questions.
+// Answers returns the answers to the small requests.
 func (c *Client) Answers() *workload.Answers { return &c.answers }
 
-// Err tells what went wrong.
+// Err returns the first error.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *Client) ask(ctx context.Context) error {
 	return err
 }
 
-// Post has so many kilobytes changed. The server must have counted each that was answered.
+// Post changes so many kilobytes. The server must have counted each answered post.
 func (c *Client) Post(ctx context.Context, kilobytes int) error {
 	c.mu.Lock()
 	c.asked++
@@ -130,8 +130,8 @@ func (c *Client) Post(ctx context.Context, kilobytes int) error {
 	return nil
 }
 
-// Begin has the server look at all of its data, and takes the POSTs that it has counted for done:
-// another client may have been there before.
+// Begin makes the server check all of its data, and adopts its count of POSTs: there may have been an
+// earlier client.
 func (c *Client) Begin(ctx context.Context) error {
 	posts, err := c.look(ctx)
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *Client) Begin(ctx context.Context) error {
 	return nil
 }
 
-// Check has the server look at all of its data.
+// Check makes the server check all of its data.
 func (c *Client) Check(ctx context.Context) error {
 	posts, err := c.look(ctx)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *Client) Check(ctx context.Context) error {
 	return nil
 }
 
-// look tells how many POSTs the server has counted. None of its data may be wrong.
+// look returns the server's count of POSTs. None of its data may be wrong.
 func (c *Client) look(ctx context.Context) (posts int64, err error) {
 	answer, err := c.request(ctx, message{code: codeGET, path: "check"})
 	if err != nil {
@@ -174,7 +174,7 @@ func (c *Client) look(ctx context.Context) (posts int64, err error) {
 	return posts, nil
 }
 
-// Close ends the client and tells what went wrong.
+// Close ends the client and returns its error.
 func (c *Client) Close() error {
 	c.end()
 	err := c.conn.Close()
@@ -182,7 +182,7 @@ func (c *Client) Close() error {
 	return errors.Join(c.Err(), err)
 }
 
-// request sends a request, repeats it as long as it is not answered, and returns the answer's payload.
+// request sends a request, repeats it until there is an answer, and returns the answer's payload.
 func (c *Client) request(ctx context.Context, m message) ([]byte, error) {
 	answer := make(chan []byte, 1)
 	c.mu.Lock()
@@ -224,7 +224,7 @@ func (c *Client) listen() {
 		}
 		if err != nil {
 			if strings.Contains(err.Error(), "refused") {
-				continue // nobody listens yet: asked again later
+				continue // no server listens yet: repeated later
 			}
 			c.fail(err)
 			return
@@ -238,10 +238,10 @@ func (c *Client) listen() {
 	}
 }
 
-// deliver gives an answer to who waits for it. One that comes twice, because it was asked for twice, is left.
+// deliver passes an answer to its request. It drops a second answer to a repeated request.
 func (c *Client) deliver(m message) {
 	if m.kind == confirmable {
-		_, _ = c.conn.Write(acknowledge(m.id)) // or it comes again
+		_, _ = c.conn.Write(acknowledge(m.id)) // otherwise it comes again
 	}
 	if m.code == codeEmpty && m.kind != reset {
 		return

@@ -27,8 +27,8 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = decode(b) })
 }
 
-// serve answers each POST with how many there were, as told by count; the first request of each is
-// lost on the way.
+// serve answers each POST with the number of posts, as modified by count; the first attempt of each request
+// gets lost.
 func serve(t *testing.T, count func(posts int) int) net.Conn {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -49,7 +49,7 @@ func serve(t *testing.T, count func(posts int) int) net.Conn {
 			}
 			answer := message{kind: acknowledgement, code: 2<<5 | 4, id: m.id, token: m.token,
 				payload: []byte(strconv.Itoa(count(posts)))}
-			for range 2 { // one of them is too much
+			for range 2 { // the second one is a duplicate
 				_, _ = server.WriteTo(answer.encode(), from)
 			}
 		}

@@ -30,10 +30,10 @@ type message struct {
 	payload []byte
 }
 
-// tokenBytes is how long the tokens of this client are.
+// tokenBytes is the length of this client's tokens.
 const tokenBytes = 4
 
-// encode writes a message whose path is one segment of at most 12 bytes.
+// encode encodes a message whose path is one segment of at most 12 bytes.
 func (m message) encode() []byte {
 	b := []byte{1<<6 | m.kind<<4 | tokenBytes, m.code}
 	b = binary.BigEndian.AppendUint16(b, m.id)
@@ -48,12 +48,12 @@ func (m message) encode() []byte {
 	return b
 }
 
-// acknowledge is the empty message that answers a confirmable one.
+// acknowledge returns the empty message that acknowledges a confirmable one.
 func acknowledge(id uint16) []byte {
 	return binary.BigEndian.AppendUint16([]byte{1<<6 | acknowledgement<<4, codeEmpty}, id)
 }
 
-// decode reads a message. Options are passed over.
+// decode decodes a message. It skips options.
 func decode(b []byte) (message, error) {
 	if len(b) < 4 || b[0]>>6 != 1 {
 		return message{}, errors.New("no CoAP message")

@@ -1,8 +1,7 @@
-// Package face is a client of the lab image "recogniser", in the role of the mobile phone in study
-// A (Ma et al., IEEE TMC 2019): it sends pictures of a camera and wants to be told whose face is in
-// them.
+// Package face is a client of the lab image "recogniser", in the role of the mobile phone in study A (Ma et
+// al., IEEE TMC 2019): it sends pictures of a camera and asks whose face is in them.
 //
-// The pictures are drawn, so it knows what the answers must be.
+// The pictures are drawn, so the client knows the right answers.
 package face
 
 import (
@@ -36,18 +35,18 @@ type Client struct {
 	failed error
 }
 
-// shot is a picture, and who is in it.
+// shot is a picture, and the name of the person in it.
 type shot struct {
 	name string
 	jpeg []byte
 }
 
-// New begins to use a connection, which is closed with the client.
+// New uses a connection, which is closed with the client.
 func New(conn net.Conn) *Client {
 	return &Client{conn: conn, reader: bufio.NewReader(conn), end: func() {}}
 }
 
-// Teach has the server learn the faces of all people. Afterwards it is asked about other pictures
+// Teach teaches the server the faces of all people. The client's later questions are about other pictures
 // of the same people.
 func (c *Client) Teach(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Now()) })()
@@ -73,13 +72,13 @@ func (c *Client) Teach(ctx context.Context) error {
 	return nil
 }
 
-// fewest is how many people there must be pictures of.
+// fewest is the minimum number of people with pictures.
 const fewest = 4
 
-// tries is how many pictures are taken of somebody until one is good enough.
+// tries is how many pictures of a person are taken until one is good enough.
 const tries = 5
 
-// learn has the server learn three pictures of a person.
+// learn teaches the server three pictures of a person.
 func (c *Client) learn(who person, chance *rand.Rand) error {
 	learnt := 0
 	for range 3 + tries {
@@ -97,8 +96,8 @@ func (c *Client) learn(who person, chance *rand.Rand) error {
 	return fmt.Errorf("no face is found in pictures of %s", who.name)
 }
 
-// portray takes a picture of a person of which the server knows whose it is: it must know that ever
-// after. Somebody whom it takes for another one, picture after picture, is asked about no more.
+// portray takes a picture of a person that the server recognises: the server must recognise it ever after.
+// The client drops a person whom the server confuses with another one in picture after picture.
 func (c *Client) portray(who person, chance *rand.Rand) error {
 	for range tries {
 		one := shot{who.name, photograph(who, chance)}
@@ -124,7 +123,7 @@ func (c *Client) ask(line string, jpeg []byte) (string, error) {
 	return strings.TrimSpace(answer), err
 }
 
-// Start sends a picture, waits for the name, and sends the next one as soon as it is time.
+// Start sends a picture, waits for the name, and sends the next one when it is due.
 func (c *Client) Start(ctx context.Context, perSecond int) {
 	ctx, c.end = context.WithCancel(ctx)
 	c.work.Go(func() {
@@ -170,10 +169,10 @@ func (c *Client) fail(ctx context.Context, err error) {
 	c.failed = err
 }
 
-// Answers are those that were right.
+// Answers returns the correct answers.
 func (c *Client) Answers() *workload.Answers { return &c.answers }
 
-// Err tells what went wrong.
+// Err returns the first error.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +190,7 @@ func (c *Client) Check(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the client and tells what went wrong.
+// Close ends the client and returns its error.
 func (c *Client) Close() error {
 	c.end()
 	err := c.conn.Close()

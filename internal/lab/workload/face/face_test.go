@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// serve knows pictures by their bytes: what was said when a person's first picture was learnt is
-// said of all that follow.
+// serve recognises pictures by their bytes: its answer to a person's first picture, when it learnt that,
+// stays the same for all that follow.
 func serve(t *testing.T, who func(picture []byte) string) net.Conn {
 	t.Helper()
 	client, server := net.Pipe()
@@ -40,7 +40,7 @@ func serve(t *testing.T, who func(picture []byte) string) net.Conn {
 }
 
 func TestClientWantsTheRightName(t *testing.T) {
-	var right, seen []shot // the latter in the order of the people
+	var right, seen []shot // seen is in the order of the people
 	c := New(serve(t, func(picture []byte) string {
 		for _, s := range right {
 			if string(s.jpeg) == string(picture) {

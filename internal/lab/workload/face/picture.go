@@ -12,7 +12,7 @@ import (
 // Width and height of the camera's pictures.
 const width, height = 1920, 1080
 
-// person is what a face looks like, in parts of its width.
+// person describes a face, in parts of its width.
 type person struct {
 	name   string
 	skin   paint.RGBA
@@ -24,7 +24,7 @@ type person struct {
 	fringe float64 // how far the hair comes down
 }
 
-// people are those whom the camera sees.
+// people are the people in front of the camera.
 func people() []person {
 	names := []string{"ada", "blaise", "carla", "dmitri", "edsger", "frances", "grace", "hedy"}
 	all := make([]person, len(names))
@@ -42,7 +42,7 @@ func people() []person {
 	return all
 }
 
-// photograph is a picture of somebody before a wall, somewhere, in some light.
+// photograph draws a picture of a person in front of a wall, at a random place and in random light.
 func photograph(who person, chance *rand.Rand) []byte {
 	picture := image.NewRGBA(image.Rect(0, 0, width, height))
 	wall := paint.RGBA{uint8(110 + chance.IntN(50)), uint8(120 + chance.IntN(50)),
@@ -57,7 +57,7 @@ func photograph(who person, chance *rand.Rand) []byte {
 	d.face(who)
 	var out bytes.Buffer
 	if err := jpeg.Encode(&out, picture, &jpeg.Options{Quality: 80}); err != nil {
-		panic(err) // a buffer takes all
+		panic(err) // a buffer never fails
 	}
 	return out.Bytes()
 }
@@ -92,7 +92,7 @@ func (d drawing) face(who person) {
 	d.ellipse(0, 0.36, who.mouth, 0.010, dark)
 }
 
-// ellipse is filled. All lengths are in parts of the face's width.
+// ellipse draws a filled ellipse. All lengths are in parts of the face's width.
 func (d drawing) ellipse(x, y, w, h float64, fill paint.RGBA) {
 	cx, cy, rx, ry := d.x+x*d.size, d.y+y*d.size, w*d.size, h*d.size
 	for row := max(0, int(cy-ry)); row <= min(height-1, int(cy+ry)); row++ {

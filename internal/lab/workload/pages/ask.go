@@ -15,13 +15,13 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// What a workload that listens can be asked, a word in a line. It answers with a line of JSON.
+// Questions to a workload that listens, one word per line. The answer is a line of JSON.
 const (
-	AskTell  = "tell"  // what it has seen so far: Accessed
-	AskRest  = "rest"  // to stop scanning or jumping: Accessed
-	AskHot   = "hot"   // to look at all that is hot, and tell then: Accessed
-	AskCheck = "check" // to look at all of its memory: Result
-	// Scan and Jump are asked to begin; it answers at once: Accessed.
+	AskTell  = "tell"  // report its measurements so far: Accessed
+	AskRest  = "rest"  // stop scanning or jumping: Accessed
+	AskHot   = "hot"   // read all hot memory, then report: Accessed
+	AskCheck = "check" // check all of its memory: Result
+	// Scan and Jump start an access pattern; the answer comes at once: Accessed.
 )
 
 const maxQuestion = 16
@@ -32,12 +32,12 @@ type Asker struct {
 	answers *bufio.Reader
 }
 
-// NewAsker asks over a connection, one question after the other.
+// NewAsker sends questions over a connection, one after the other.
 func NewAsker(conn io.ReadWriter) *Asker {
 	return &Asker{conn: conn, answers: bufio.NewReader(conn)}
 }
 
-// Ask asks one of the questions and reads the answer.
+// Ask sends one of the questions and reads the answer.
 func (a *Asker) Ask(question string, answer any) error {
 	if _, err := fmt.Fprintln(a.conn, question); err != nil {
 		return fmt.Errorf("ask the workload to %s: %w", question, err)
@@ -52,14 +52,15 @@ func (a *Asker) Ask(question string, answer any) error {
 	return nil
 }
 
-// listen answers questions from now on, if that is asked for, until the returned function is called.
+// listen answers questions from now on, if the configuration says so, until the returned function is
+// called.
 func (w *world) listen() (func(), error) {
 	if w.config.Listen == 0 {
 		return func() {}, nil
 	}
-	// A thread that waits for a page keeps its processor of Go's; who answers needs one as well.
-	// And nothing may wait for all threads to come to a halt, as a collection of garbage does:
-	// there is little of it.
+	// A thread that waits for a page keeps its processor of Go's runtime; the answering thread needs one,
+	// too. And nothing may wait for all threads to stop, as a garbage collection does: there is little
+	// garbage.
 	runtime.GOMAXPROCS(w.config.Threads + 2)
 	debug.SetGCPercent(-1)
 	end, err := workload.Listen(w.config.Listen, w.serve)
@@ -83,7 +84,7 @@ func (w *world) serve(conn net.Conn) {
 			}{err.Error()}
 		}
 		if answers.Encode(answer) != nil {
-			return // it does not listen any more
+			return // it no longer listens
 		}
 	}
 }
@@ -119,14 +120,14 @@ func (w *world) answer(question string) (any, error) {
 	return nil, fmt.Errorf("no such question: %q", question)
 }
 
-// checkFirst looks at so many pages.
+// checkFirst checks the first pages.
 func (p *part) checkFirst(pages uint64) {
 	for i := range pages {
 		p.check(i)
 	}
 }
 
-// each has all threads do something, each with its own part, between two pages.
+// each makes all threads do something, each with its own part, between two pages.
 func (w *world) each(do func(p *part)) error {
 	var doing sync.WaitGroup
 	for _, p := range w.parts {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// listening runs a workload in this process and returns who asks it.
+// listening runs a workload in this process and returns its client.
 func listening(t *testing.T, c Config) (*Asker, *world) {
 	t.Helper()
-	c.Listen = 1 // it is asked over a pipe
+	c.Listen = 1 // questions come over a pipe
 	c.fillIn()
 	memory, err := allocate(c)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// What it sees it tells.
+// TestAskOfDamage: the workload reports damage that it sees.
 func TestAskOfDamage(t *testing.T) {
 	a, w := listening(t, Config{Size: 4096 * 4})
 	if err := w.each(func(p *part) { p.memory[5000]++ }); err != nil {
@@ -82,8 +82,8 @@ func TestAskOfDamage(t *testing.T) {
 	}
 }
 
-// A step holds the times from its own begin to that of the next, and is not wider than a thirtieth
-// of them. (146 years have no next.)
+// TestSteps: a step holds the times from its own beginning to that of the next, and is at most a thirtieth
+// of them wide. (146 years have no next step.)
 func TestSteps(t *testing.T) {
 	holds := func(n uint64) bool {
 		d := time.Duration(n >> (2 + n%62))

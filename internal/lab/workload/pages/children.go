@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// checkChildren reads the memory of the processes that sleep, and ends them. Theirs is as it was
-// when they were made: nothing was written before. Shared memory is one, and was checked.
+// checkChildren reads the memory of the sleeping processes, and ends them. Their memory is as it was when
+// they were made: nothing was written before. Shared memory is common, and was checked.
 func (w *world) checkChildren() error {
 	for _, pid := range w.children {
 		for _, p := range w.parts {
@@ -31,7 +31,7 @@ func (w *world) checkChildren() error {
 	return nil
 }
 
-// checkIn checks the pages that another process has in the same place.
+// checkIn checks the pages of another process at the same addresses.
 func (p *part) checkIn(pid int) error {
 	space, err := kernel.OpenAddressSpace(pid)
 	if err != nil {

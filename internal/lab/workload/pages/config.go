@@ -13,31 +13,31 @@ import (
 // Command is the hidden command of this program that runs the workload; Config.Args follow it.
 const Command = "lab-pages"
 
-// Kinds of memory, and orders in which it is written.
+// Kinds of memory, and orders of writing.
 const (
 	Private = "private" // anonymous
-	Shared  = "shared"  // anonymous, shared: what children and CRIU see as shared memory
+	Shared  = "shared"  // anonymous, shared: children and CRIU see it as shared memory
 	Random  = "random"
 	Cycle   = "cycle" // one page after the other, again and again
 )
 
-// maxPort is the highest there is.
+// maxPort is the highest port.
 const maxPort = 1<<16 - 1
 
-// Config says what memory there is and how it changes. Sizes are in bytes.
+// Config describes the memory and its changes. Sizes are in bytes.
 type Config struct {
 	Size      int64  // of the memory
 	Kind      string // Private if empty
-	Hot       int64  // how much of it is written, from its beginning on; 0: all
+	Hot       int64  // how much of it is written, from its beginning; 0: all
 	Rate      int64  // bytes of pages written per second; 0: none
 	Order     string // Random if empty
-	Change    int    // how much of a page each write changes; 0: all of it
-	Half      bool   // a compressor makes half of it; otherwise it cannot be compressed
-	Threads   int    // that share the memory and the rate among themselves; 0: one
-	Check     int64  // bytes of pages checked per second, apart from those that are written
+	Change    int    // bytes of a page that each write changes; 0: all
+	Half      bool   // compressible to a half; otherwise incompressible
+	Threads   int    // that share the memory and the rate; 0: one
+	Check     int64  // bytes of pages checked per second, in addition to the written ones
 	Processes int    // that share the memory copy-on-write; all but the first sleep. 0: one
-	Pound     bool   // write as fast as possible, a word at a time, and tell how often; nothing is checked
-	// TCP port at which it can be asked (see Ask); 0: none. Its threads note how long they wait for
+	Pound     bool   // write at full speed, a word at a time, and report the count; nothing is checked
+	// TCP port for questions (see Ask); 0: none. With a port, its threads measure how long they wait for
 	// pages
 	Listen int
 }
@@ -60,10 +60,10 @@ func (c *Config) flags() *flag.FlagSet {
 	return f
 }
 
-// Args are the arguments with which this program becomes the workload.
+// Args returns the arguments with which this program becomes the workload.
 func (c Config) Args() []string { return workload.Args(c.flags()) }
 
-// parse reads what Args has made, without the command.
+// parse parses the result of Args, without the command.
 func parse(args []string) (Config, error) {
 	var c Config
 	if err := workload.Parse(c.flags(), args); err != nil {

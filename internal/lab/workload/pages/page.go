@@ -11,8 +11,8 @@ const (
 	golden = 0x9E3779B97F4A7C15
 )
 
-// form says how pages are made up. A page that was written n times changes in its header and in one
-// of its parts, which take turns; so its number and n say what all of it must hold.
+// form describes the content of pages. A page that was written n times changes in its header and in one of
+// its parts, which take turns; so its number and n determine its whole content.
 type form struct {
 	part int  // bytes
 	half bool // every second word is the page's number
@@ -26,7 +26,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// content is word i of a part that was written last when its page was written for the nth time.
+// content returns word i of a part whose last write was the nth write of its page.
 func (f form) content(number, n, i uint64) uint64 {
 	if f.half && i&1 != 0 {
 		return number
@@ -34,7 +34,7 @@ func (f form) content(number, n, i uint64) uint64 {
 	return mix(mix(number<<32^n) + i*golden)
 }
 
-// lastWritten tells when part number i of so many was written last: 0 when the page was made.
+// lastWritten returns when part number i of so many was last written: 0 when the page was made.
 func lastWritten(n, i, parts uint64) uint64 {
 	if n < i {
 		return 0
@@ -68,7 +68,7 @@ func (f form) writePart(page []byte, number, n, part uint64) {
 	}
 }
 
-// verify tells what is wrong with a page.
+// verify returns what is wrong with a page.
 func (f form) verify(page []byte, number, n uint64) error {
 	if got := binary.LittleEndian.Uint64(page); got != number {
 		return fmt.Errorf("page %d: it is page %d", number, got)

@@ -61,7 +61,7 @@ func TestBadArgs(t *testing.T) {
 	}
 }
 
-// Whatever is written how often, a page is right after it, and nothing else is.
+// TestVerify: a page is right after any number of writes, and a different content is not.
 func TestVerify(t *testing.T) {
 	holds := func(number uint32, writes uint8, part uint8, half bool, damage uint16) bool {
 		f := form{part: 64 << (part % 7), half: half}
@@ -81,7 +81,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A write changes no more than it says.
+// TestChange: a write changes no more than configured.
 func TestChange(t *testing.T) {
 	f := form{part: 256}
 	page := make([]byte, 4096)
@@ -161,7 +161,7 @@ func TestRun(t *testing.T) {
 	idle := Result{Pages: 1024, Checked: 1024}
 	for _, c := range []struct {
 		config Config
-		want   Result // Written and Checked: 0 if it depends
+		want   Result // Written and Checked: 0 if not known beforehand
 	}{
 		{Config{Size: size}, idle},
 		{Config{Size: size, Kind: Shared, Processes: 2}, idle},
@@ -171,7 +171,7 @@ func TestRun(t *testing.T) {
 	} {
 		cmd, lines := start(t, c.config)
 		if c.config.Rate > 0 {
-			time.Sleep(5 * tick) // let it write; how much does not matter
+			time.Sleep(5 * tick) // let it write; the amount does not matter
 		}
 		got := end(t, cmd, lines)
 		if c.want.Checked == 0 {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// maxTold is how many bad pages are told of, one by one.
+// maxTold is how many bad pages are reported one by one.
 const maxTold = 20
 
-// tally is what was done, of all threads together.
+// tally counts the work of all threads together.
 type tally struct {
 	Pages   int64        `json:"pages"`
 	Written atomic.Int64 `json:"-"`
@@ -34,19 +34,19 @@ type part struct {
 	memory  []byte
 	first   uint64   // number of its first page
 	written []uint64 // how often each page was written
-	hot     uint64   // pages that are written
+	hot     uint64   // number of pages that are written
 	chance  uint64
 	next    uint64 // page to write in a cycle
 	look    uint64 // page to check next
 	tally   *tally
-	asked   chan func() // what others want to have done between two pages
-	waits   *waits      // nil: not noted
-	access  string      // the order in which all pages are looked at, as fast as possible; none if empty
-	at      uint64      // in that order
-	seen    uint64      // of all that was touched: so that the compiler does not leave it out
+	asked   chan func() // functions to call between two pages
+	waits   *waits      // nil: not measured
+	access  string      // order in which all pages are read, at full speed; empty: none
+	at      uint64      // position in that order
+	seen    uint64      // sum of touched words: keeps the compiler from removing the reads
 }
 
-// pages calls do for the page at a place.
+// page returns the page at an index.
 func (p *part) page(i uint64) []byte {
 	size := uint64(pageSize())
 	return p.memory[i*size : (i+1)*size]
@@ -87,14 +87,14 @@ func (p *part) checkNext() {
 
 const (
 	tick = 10 * time.Millisecond
-	// what was missed in a longer pause, such as a freeze, is not made up for
+	// missed writes of a longer pause, such as a freeze, are not made up for
 	maxTick = 100 * time.Millisecond
 )
 
-// run writes and checks at the rates that are asked for, and does what it is asked to, until stop is closed.
+// run writes and checks at the configured rates, and calls requested functions, until stop is closed.
 func (p *part) run(stop <-chan struct{}) {
 	if p.waits != nil {
-		runtime.LockOSThread() // whose waiting is noted
+		runtime.LockOSThread() // its waiting is measured
 		defer runtime.UnlockOSThread()
 	}
 	rates := rates{
@@ -128,13 +128,13 @@ func (p *part) run(stop <-chan struct{}) {
 	}
 }
 
-// rates are how often a part writes and checks.
+// rates are a part's rates of writing and checking.
 type rates struct {
 	writes, checks pace
 	last           time.Time
 }
 
-// work does what has become due.
+// work does everything that is due.
 func (p *part) work(r *rates) {
 	now := time.Now()
 	since := min(now.Sub(r.last), maxTick)
@@ -147,7 +147,7 @@ func (p *part) work(r *rates) {
 	}
 }
 
-// pace turns a rate into whole numbers.
+// pace converts a rate into whole numbers.
 type pace struct{ rate, owed float64 }
 
 func (p *pace) due(since time.Duration) int {

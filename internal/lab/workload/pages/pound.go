@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Pounded is a line that the workload prints every tenth of a second when it writes as fast as it can.
+// Pounded is a line that the workload prints every tenth of a second when it writes at full speed.
 type Pounded struct {
 	At     time.Time     `json:"at"`
-	Writes uint64        `json:"writes"` // since the line before
-	Waited time.Duration `json:"waited"` // since then, because others had its processor
+	Writes uint64        `json:"writes"` // since the previous line
+	Waited time.Duration `json:"waited"` // since then, because other threads had its processor
 }
 
 const (
 	poundFor  = 100 * time.Millisecond
-	poundOnce = 1 << 16 // writes between two looks at the clock, half a millisecond
+	poundOnce = 1 << 16 // writes between two readings of the clock, half a millisecond
 )
 
 // pound writes words at random places.
@@ -27,7 +27,7 @@ func pound(memory []byte, out io.Writer, end <-chan os.Signal) error {
 	for at := 0; at < len(memory); at += word {
 		binary.LittleEndian.PutUint64(memory[at:], mix(uint64(at)))
 	}
-	runtime.LockOSThread() // whose waiting is told
+	runtime.LockOSThread() // its waiting is reported
 	defer runtime.UnlockOSThread()
 	fmt.Fprintln(out, Ready)
 	told := json.NewEncoder(out)
@@ -38,7 +38,7 @@ func pound(memory []byte, out io.Writer, end <-chan os.Signal) error {
 	}
 	for last, writes := time.Now(), uint64(0); ; {
 		for range poundOnce {
-			// xorshift64 (Marsaglia 2003): little work, so that the time goes to memory.
+			// xorshift64 (Marsaglia 2003): little computation, so that the time goes to memory.
 			chance ^= chance << 13
 			chance ^= chance >> 7
 			chance ^= chance << 17
@@ -64,7 +64,7 @@ func pound(memory []byte, out io.Writer, end <-chan os.Signal) error {
 	}
 }
 
-// waited is how long this thread has waited for a processor since it began
+// waited returns how long this thread has waited for a processor since its beginning
 // (Documentation/scheduler/sched-stats.rst).
 func waited() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/thread-self/schedstat")

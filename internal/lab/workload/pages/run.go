@@ -18,8 +18,8 @@ import (
 // Ready is the line that the workload prints when its memory is filled.
 const Ready = "ready"
 
-// Result is what the workload prints, as JSON, when it is asked to end (SIGTERM) and all pages are
-// checked once more.
+// Result is the workload's output, as JSON, when it is asked to end (SIGTERM) and has checked all pages
+// once more.
 type Result struct {
 	Pages   int64 `json:"pages"`
 	Written int64 `json:"written"`
@@ -27,7 +27,7 @@ type Result struct {
 	Bad     int64 `json:"bad"`
 }
 
-// Run is the workload. It returns when it is asked to end, with an error if a page was not what it had to be.
+// Run is the workload. It returns when it is asked to end, with an error if a page had a wrong content.
 func Run(args []string, out io.Writer) error {
 	config, err := parse(args)
 	if err != nil {
@@ -77,7 +77,7 @@ type world struct {
 	parts    []*part
 	children []int
 	tally    *tally
-	stopped  chan struct{} // closed when the parts do nothing any more
+	stopped  chan struct{} // closed when the parts have stopped
 }
 
 func newWorld(c Config, memory []byte, out io.Writer) *world {
@@ -120,7 +120,7 @@ func (w *world) run(end <-chan os.Signal) {
 	working.Wait()
 }
 
-// finish checks everything and tells what was seen.
+// finish checks everything and prints the result.
 func (w *world) finish() error {
 	for _, p := range w.parts {
 		p.checkFirst(uint64(len(p.written)))
@@ -135,7 +135,7 @@ func (w *world) finish() error {
 	return failed
 }
 
-// result is what was done and found so far.
+// result returns the counts and findings so far.
 func (w *world) result() Result {
 	pages := int64(0)
 	for _, p := range w.parts {

@@ -8,35 +8,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the workload can be asked to do with all of its memory, as fast as it can, again and again.
+// Access patterns: the workload reads all of its memory at full speed, again and again.
 const (
-	Scan = "scan" // look at one page after the other
-	Jump = "jump" // look at any page
+	Scan = "scan" // one page after the other
+	Jump = "jump" // random pages
 )
 
-// Accessed is what a workload that listens has seen of its own memory: how long it had to wait for
-// pages when it touched them. A touch by which the kernel counts a page fault is a wait. Once
-// memory is filled there are no others: all of it is mapped, and what brings pages through a
-// userfaultfd maps them. (The kernel counts such a wait as a minor fault, since it looks for the
-// page again under another lock; so minor and major ones are taken together.)
+// Accessed is the measurement of a workload that listens: how long it had to wait for pages of its own
+// memory when it touched them. A touch for which the kernel counts a page fault is a wait. Once memory is
+// filled there are no others: all of it is mapped, and a userfaultfd's pages are mapped when they come.
+// (The kernel counts such a wait as a minor fault, since it looks for the page again under another lock; so
+// minor and major faults are added.)
 type Accessed struct {
 	Accesses       int64   `json:"accesses"` // of its memory, with or without waiting
 	Waits          int64   `json:"waits"`
 	MedianSeconds  float64 `json:"median_seconds"`
-	P99Seconds     float64 `json:"p99_seconds"` // as the median with a precision of 3 %
+	P99Seconds     float64 `json:"p99_seconds"` // as the median, with a precision of 3 %
 	LongestSeconds float64 `json:"longest_seconds"`
 	WaitedSeconds  float64 `json:"waited_seconds"` // of all threads together
-	Bad            int64   `json:"bad"`            // pages that were not what they had to be
+	Bad            int64   `json:"bad"`            // pages with a wrong content
 }
 
-// Of the table of waits: between two powers of two there are so many steps.
+// The table of waits has this many steps between two powers of two.
 const (
 	waitBits  = 5
 	waitSteps = 1 << waitBits
 	waitSizes = (64 - waitBits) * waitSteps
 )
 
-// waits is how long one thread has waited, by how long.
+// waits is one thread's histogram of waits, by duration.
 type waits struct {
 	accesses int64
 	count    [waitSizes]uint32
@@ -45,7 +45,7 @@ type waits struct {
 	longest  time.Duration
 }
 
-// step is where a time is counted.
+// step returns the step in which a time is counted.
 func step(d time.Duration) int {
 	n := uint64(max(d, 0))
 	if n < waitSteps {
@@ -55,7 +55,7 @@ func step(d time.Duration) int {
 	return shift*waitSteps + int(n>>shift)
 }
 
-// stepBegin is the shortest time that is counted in a step.
+// stepBegin returns the shortest time that is counted in a step.
 func stepBegin(step int) time.Duration {
 	if step < 2*waitSteps {
 		return time.Duration(step)
@@ -71,7 +71,7 @@ func (w *waits) add(d time.Duration) {
 	w.longest = max(w.longest, d)
 }
 
-// merge adds what another thread has seen.
+// merge adds another thread's waits.
 func (w *waits) merge(other *waits) {
 	for i, n := range other.count {
 		w.count[i] += n
@@ -82,7 +82,7 @@ func (w *waits) merge(other *waits) {
 	w.longest = max(w.longest, other.longest)
 }
 
-// quantile is the time that a part of all waits did not exceed.
+// quantile returns the time that a part of all waits did not exceed.
 func (w *waits) quantile(part float64) time.Duration {
 	left := int64(part * float64(w.all))
 	for i, n := range w.count {
@@ -101,7 +101,7 @@ func (w *waits) accessed(bad int64) Accessed {
 	}
 }
 
-// touch reads a word of a page and notes if it had to wait.
+// touch reads a word of a page and records whether it had to wait.
 func (p *part) touch(i uint64) {
 	word := p.page(i)[:word]
 	before := faults()
@@ -114,7 +114,7 @@ func (p *part) touch(i uint64) {
 	}
 }
 
-// faults are those of this thread.
+// faults returns the page faults of this thread.
 func faults() int64 {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
@@ -123,7 +123,7 @@ func faults() int64 {
 	return usage.Minflt + usage.Majflt
 }
 
-// accessNext looks at the page whose turn it is.
+// accessNext reads the page whose turn it is.
 func (p *part) accessNext() {
 	i := p.at % uint64(len(p.written))
 	p.at++

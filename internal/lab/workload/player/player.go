@@ -1,6 +1,5 @@
-// Package player watches a film that a web server has, as a viewer of study C does (Addad et al.):
-// it keeps two seconds of it, plays it at the rate at which it was made, and tells whether the
-// picture ever stood still.
+// Package player watches a film on a web server, like a viewer in study C (Addad et al.): it buffers two
+// seconds, plays the film at its own rate, and reports whether the picture ever stood still.
 package player
 
 import (
@@ -21,15 +20,15 @@ import (
 const (
 	// Port is the server's.
 	Port = 80
-	// buffered is how much of the film is kept, in seconds.
+	// buffered is how much of the film is buffered, in seconds.
 	buffered = 2.0
 	// piece is how much is read at once, in seconds.
 	piece = 0.1
-	// receiveBuffer is the kernel's: what is in it is more than the two seconds.
+	// receiveBuffer is the kernel's: its content is in addition to the two seconds.
 	receiveBuffer = 64 << 10
 )
 
-// Stops is how the picture stood still.
+// Stops counts the times when the picture stood still.
 type Stops struct {
 	Number  int
 	Seconds float64
@@ -52,8 +51,7 @@ type Player struct {
 	failed error
 }
 
-// New begins to use a connection, which is closed with the player, to watch a film that is so many
-// seconds long.
+// New uses a connection, which is closed with the player, to watch a film of this length in seconds.
 func New(conn *net.TCPConn, path string, length float64) (*Player, error) {
 	if err := conn.SetReadBuffer(receiveBuffer); err != nil {
 		return nil, err
@@ -61,7 +59,7 @@ func New(conn *net.TCPConn, path string, length float64) (*Player, error) {
 	return &Player{conn: conn, reader: bufio.NewReader(conn), path: path, length: length, end: func() {}}, nil
 }
 
-// Prepare fetches the film once, as fast as it comes, so that the player knows what it must see.
+// Prepare fetches the film once, at full speed, so that the player knows its expected content.
 func (p *Player) Prepare(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = p.conn.SetDeadline(time.Now()) })()
 	body, err := p.request()
@@ -107,7 +105,7 @@ func (p *Player) Start(ctx context.Context) {
 	})
 }
 
-// watch plays the film once. When it is told to end it reads the rest as fast as it comes.
+// watch plays the film once. When it is told to end, it reads the rest at full speed.
 func (p *Player) watch(ctx context.Context) error {
 	body, err := p.request()
 	if err != nil {
@@ -141,12 +139,12 @@ func (p *Player) watch(ctx context.Context) error {
 	return nil
 }
 
-// playback is where the picture is. Times of the film are in seconds.
+// playback is the position of the picture. Times of the film are in seconds.
 type playback struct {
-	began time.Time // the instant at which it would have begun if it had never stopped
+	began time.Time // when it would have begun if it had never stopped
 }
 
-// got tells for how long the picture stood still before there was so much of the film.
+// got returns for how long the picture stood still before this much of the film was there.
 func (b *playback) got(now time.Time, film float64) (still float64) {
 	switch at := now.Sub(b.began).Seconds(); {
 	case b.began.IsZero():
@@ -154,14 +152,14 @@ func (b *playback) got(now time.Time, film float64) (still float64) {
 			b.began = now
 		}
 	case at > film:
-		// It stopped when it had played all but this piece, and goes on with it.
+		// It stopped when it had played everything before this piece, and continues with the piece.
 		still = at - (film - piece)
 		b.began = b.began.Add(time.Duration(still * float64(time.Second)))
 	}
 	return still
 }
 
-// ahead is how long there is no room for more.
+// ahead returns how long the buffer has no room.
 func (b *playback) ahead(now time.Time, film float64) time.Duration {
 	if b.began.IsZero() {
 		return 0
@@ -189,17 +187,17 @@ func (p *Player) fail(ctx context.Context, err error) {
 	p.failed = err
 }
 
-// Stops tells how the picture stood still so far.
+// Stops returns how the picture stood still so far.
 func (p *Player) Stops() Stops {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stops
 }
 
-// Answers are the pieces of the film. One is asked for when there is room for it.
+// Answers returns the pieces of the film. The player requests a piece when the buffer has room for it.
 func (p *Player) Answers() *workload.Answers { return &p.answers }
 
-// Err tells what went wrong.
+// Err returns the first error.
 func (p *Player) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +212,7 @@ func (p *Player) Check(ctx context.Context) error {
 	return p.Err()
 }
 
-// Close ends the player and tells what went wrong.
+// Close ends the player and returns its error.
 func (p *Player) Close() error {
 	p.end()
 	err := p.conn.Close()

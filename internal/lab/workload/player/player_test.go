@@ -40,7 +40,7 @@ func TestFilm(t *testing.T) {
 	film := make([]byte, 1<<20)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(film)
-		film[len(film)-1]++ // the next one sees another film
+		film[len(film)-1]++ // the next viewing gets another film
 	}))
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())

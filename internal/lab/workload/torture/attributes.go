@@ -24,7 +24,7 @@ func (w *worker) times() error {
 		unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// attribute chooses an extended attribute and a value that it may have.
+// attribute chooses an extended attribute and a valid value.
 func (w *worker) attribute() (string, []byte) {
 	switch w.random.IntN(5) {
 	case 0:
@@ -40,7 +40,7 @@ func (w *worker) attribute() (string, []byte) {
 	}
 }
 
-// accessList is an ACL as the kernel keeps it (include/uapi/linux/posix_acl_xattr.h).
+// accessList returns an ACL in the kernel's format (include/uapi/linux/posix_acl_xattr.h).
 func (w *worker) accessList() []byte {
 	list := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range []struct {
@@ -58,7 +58,7 @@ func (w *worker) accessList() []byte {
 	return list
 }
 
-// capability is cap_net_bind_service, permitted (include/uapi/linux/capability.h, revision 2).
+// capability returns cap_net_bind_service, permitted (include/uapi/linux/capability.h, revision 2).
 func capability() []byte {
 	value := binary.LittleEndian.AppendUint32(nil, 0x02000001)
 	return append(value, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -81,7 +81,7 @@ const (
 	noDump     = 0x40
 )
 
-// lock makes something immutable or append-only, which then is in everybody's way.
+// lock makes a file or directory immutable or append-only, which then blocks other processes.
 func (w *worker) lock() error {
 	kinds := []uint32{immutable, appendOnly, noDump, immutable | noDump}
 	return w.flag(kinds[w.random.IntN(len(kinds))])
@@ -104,7 +104,7 @@ func (w *worker) flag(flags uint32) error {
 	}
 	has, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
 	if err != nil {
-		return nil // no flags here
+		return nil // no flags on this file system
 	}
 	return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS,
 		int(has&^(immutable|appendOnly|noDump)|flags))

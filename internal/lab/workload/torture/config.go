@@ -11,17 +11,16 @@ import (
 // Command is the hidden command of this program that runs the workload; Config.Args follow it.
 const Command = "lab-torture"
 
-// Config says what is done.
+// Config describes the work.
 type Config struct {
-	Dir       string // absolute; it may have anything in it
+	Dir       string // absolute; may contain anything
 	Seed      uint64
 	Processes int
-	Rate      int  // operations per second in each process; 0: as many as it can
-	Tell      int  // a dot is printed when so many operations are done, again and again; 0: never
-	Locks     bool // also immutable and append-only files, which not every file system has
-	Reserve   bool // also space that is never written
-	// also names as long as there may be, which CRIU cannot restore for files that are open and
-	// deleted
+	Rate      int  // operations per second in each process; 0: no limit
+	Tell      int  // a dot is printed after every so many operations; 0: never
+	Locks     bool // also immutable and append-only files, which some file systems lack
+	Reserve   bool // also reserved space that is never written
+	// also names of the maximum length, which CRIU cannot restore for open and deleted files
 	Long bool
 }
 
@@ -39,10 +38,10 @@ func (c *Config) flags() *flag.FlagSet {
 	return f
 }
 
-// Args are the arguments with which this program becomes the workload.
+// Args returns the arguments with which this program becomes the workload.
 func (c Config) Args() []string { return workload.Args(c.flags()) }
 
-// parse reads what Args has made, without the command.
+// parse parses the result of Args, without the command.
 func parse(args []string) (Config, error) {
 	c := Config{Processes: 1}
 	if err := workload.Parse(c.flags(), args); err != nil {

@@ -9,20 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of one file: how much of it may be data, where it may end, and how many are held.
+// Bounds: data in a file, end of a file, number of files held open.
 const (
 	largest  = 1 << 20
 	farthest = 1 << 30
 	mostHeld = 8
 )
 
-// with opens a file that may be there, and does something with it.
+// with opens a file, if it exists, and calls do with it.
 func (w *worker) with(flags int, do func(f *os.File) error) error {
 	return with(w.file(), flags, do)
 }
 
 func with(path string, flags int, do func(f *os.File) error) error {
-	// O_NONBLOCK: it may be a fifo by now.
+	// O_NONBLOCK: the file may be a fifo by now.
 	f, err := os.OpenFile(path, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0o666)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (w *worker) create() error {
 	})
 }
 
-// offset is somewhere in a file, often at its begin or end.
+// offset returns a position in a file, often at its beginning or end.
 func (w *worker) offset(f *os.File) int64 {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 || w.random.IntN(4) == 0 {
@@ -111,7 +111,7 @@ func (w *worker) allocate() error {
 	})
 }
 
-// shift puts in or takes out whole blocks: all that is behind them moves, and none of it is written.
+// shift inserts or removes whole blocks: all data behind them moves, and none of it is written.
 func (w *worker) shift() error {
 	return w.with(os.O_RDWR, func(f *os.File) error {
 		const block = 4096
@@ -123,7 +123,7 @@ func (w *worker) shift() error {
 	})
 }
 
-// mapFile maps a file shared and writable. The mapping stays for a while, whatever becomes of the name.
+// mapFile maps a file shared and writable. The mapping stays for a while, whatever happens to the name.
 func (w *worker) mapFile() error {
 	return w.with(os.O_RDWR, func(f *os.File) error {
 		info, err := f.Stat()
@@ -146,7 +146,7 @@ func (w *worker) mapFile() error {
 	})
 }
 
-// poke writes through a mapping. Writing to a page that is dirty already moves no time of the file.
+// poke writes through a mapping. A write to a page that is already dirty does not change the file's times.
 func (w *worker) poke() error {
 	if len(w.maps) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func (w *worker) poke() error {
 	return pokeAt(m, w.random.IntN(len(m)), byte(w.random.Uint32()))
 }
 
-// replace is how programs change a file that must be whole at any time.
+// replace replaces a file as programs do that need a complete file at any time.
 func (w *worker) replace() error {
 	path := w.file()
 	temporary := path[:len(path)-1] + "~"
@@ -174,7 +174,7 @@ func (w *worker) replace() error {
 	return os.Rename(temporary, path)
 }
 
-// hold keeps a file open, often one that has lost its name.
+// hold keeps a file open, often a deleted one.
 func (w *worker) hold() error {
 	path := w.file()
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|os.O_CREATE, 0o644)
@@ -186,7 +186,7 @@ func (w *worker) hold() error {
 		return err
 	}
 	if w.random.IntN(3) == 0 {
-		_ = os.Remove(path) // somebody else may have
+		_ = os.Remove(path) // another process may have removed it
 	}
 	if len(w.open) < mostHeld {
 		w.open = append(w.open, f)
@@ -207,7 +207,7 @@ func (w *worker) writeHeld() error {
 	return err
 }
 
-// silent changes content, and puts size and modification time back to what they were.
+// silent changes content, and restores size and modification time.
 func (w *worker) silent() error {
 	path := w.file()
 	return with(path, os.O_RDWR, func(f *os.File) error {

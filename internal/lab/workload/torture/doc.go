@@ -1,11 +1,9 @@
-// Package torture is a program that does to a directory whatever a file system lets it do, at
-// random, as fast as it is told to, and in several processes at the same time which get in each
-// other's way.
+// Package torture is a program that does everything to a directory that a file system allows, at random, at
+// a given speed, and in several processes at once that interfere with each other.
 //
-// It is for whoever copies a directory that is in use: freeze it, complete the copy, compare. It
-// runs as processes of their own, beside the test (Gang) or in a container (image.OfProgram makes
-// the image). It knows nothing of how its files are carried. Each process has the directory as its
-// root, so nothing outside of it can be reached. Not every container with it in it can be
-// checkpointed: files that are open or mapped and have lost their names are made anew by CRIU in
-// the directory where they were, which by then may be a file.
+// It tests programs that copy a directory in use: freeze it, complete the copy, compare. It runs in
+// separate processes, beside the test (Gang) or in a container (image.OfProgram makes the image). It knows
+// nothing of how its files are copied. Each process has the directory as its root, so it can reach nothing
+// outside. Not every container that runs it can be checkpointed: CRIU makes open or mapped files without a
+// name anew in their old directory, which by then may be a file.
 package torture

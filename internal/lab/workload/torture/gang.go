@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Gang is several processes at work in one directory. They end with the thread that started them,
-// at the latest.
+// Gang is several processes at work in one directory. They end with the thread that started them, at the
+// latest.
 type Gang struct {
 	commands []*exec.Cmd
 	tells    []io.Reader
@@ -46,7 +46,7 @@ func Start(program string, config Config) (*Gang, error) {
 	return g, nil
 }
 
-// Await returns when every process has told so many times more that it has done something (Config.Tell).
+// Await returns when every process has reported progress so many more times (Config.Tell).
 func (g *Gang) Await(times int) error {
 	for i, tells := range g.tells {
 		if _, err := io.ReadFull(tells, make([]byte, times)); err != nil {
@@ -57,7 +57,7 @@ func (g *Gang) Await(times int) error {
 	return nil
 }
 
-// forward tells what all processes have told, until one has ended.
+// forward forwards the reports of all processes, until one has ended.
 func (g *Gang) forward(tell int, out io.Writer) {
 	for tell > 0 {
 		if err := g.Await(1); err != nil {
@@ -88,7 +88,7 @@ func (g *Gang) Freeze() error {
 	return nil
 }
 
-// Thaw lets them go on.
+// Thaw lets the processes continue.
 func (g *Gang) Thaw() error {
 	for _, c := range g.commands {
 		if err := c.Process.Signal(unix.SIGCONT); err != nil {
@@ -98,7 +98,7 @@ func (g *Gang) Thaw() error {
 	return nil
 }
 
-// Kill ends them.
+// Kill kills the processes.
 func (g *Gang) Kill() error {
 	var failed error
 	for _, c := range g.commands {
@@ -111,7 +111,7 @@ func (g *Gang) Kill() error {
 	return failed
 }
 
-// Mapped gives the numbers of the inodes that any of them has mapped shared and writable.
+// Mapped returns the inode numbers that any process has mapped shared and writable.
 func (g *Gang) Mapped() (map[uint64]bool, error) {
 	inodes := map[uint64]bool{}
 	for _, c := range g.commands {

@@ -26,20 +26,20 @@ func (w *worker) removeDirectory() error {
 	return unix.Rmdir(path)
 }
 
-// removeAll is not os.RemoveAll, which opens the directory above as if it were certainly one: it
-// may be a fifo by now.
+// removeAll replaces os.RemoveAll, which assumes that the parent is a directory when it opens it: it may be
+// a fifo by now.
 func (w *worker) removeAll(path string) error {
 	root, err := os.OpenRoot(w.Dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	// a link on the way may have led elsewhere, or others were quicker
+	// a link in the path may have led elsewhere, or another process was faster
 	_ = root.RemoveAll(path[len(w.Dir)+1:])
 	return nil
 }
 
-// replaceDirectory puts a new directory, with a few files, where another one was.
+// replaceDirectory replaces a directory by a new one with a few files.
 func (w *worker) replaceDirectory() error {
 	path := w.directory()
 	if path == w.Dir {

@@ -43,9 +43,8 @@ func Run(args []string, out io.Writer) error {
 	return newWorker(config).work(end, out)
 }
 
-// confine makes the directory the root of this process. What is done at random would otherwise be
-// done to the machine: links are made, renamed and followed, so that a path which begins in the
-// directory may lead anywhere.
+// confine makes the directory the root of this process. Otherwise the random operations would affect the
+// machine: links are made, renamed and followed, so a path that begins in the directory may lead anywhere.
 func confine(config *Config) error {
 	if err := unix.Chroot(config.Dir); err != nil {
 		return fmt.Errorf("make %s the root: %w", config.Dir, err)
@@ -57,12 +56,12 @@ func confine(config *Config) error {
 	return nil
 }
 
-// worker is one process. What it knows of the directory is nothing: it chooses paths at random, and
-// whatever is there by now is what it works on.
+// worker is one process. It knows nothing of the directory: it chooses paths at random, and works on
+// whatever is there.
 type worker struct {
 	Config
 	random *rand.Rand
-	piece  []byte // what it writes, a different part each time
+	piece  []byte // data to write, a different part each time
 	open   []*os.File
 	maps   [][]byte
 }
@@ -75,7 +74,7 @@ func newWorker(config Config) *worker {
 	return w
 }
 
-// deed is one of the things that are done; often is how often, beside the others.
+// deed is one of the operations; often is its relative frequency.
 type deed struct {
 	often int
 	do    func(w *worker) error
@@ -98,7 +97,7 @@ func deeds() []deed {
 	}
 }
 
-// work goes on until a signal comes.
+// work continues until a signal comes.
 func (w *worker) work(end <-chan os.Signal, out io.Writer) error {
 	all, total := deeds(), 0
 	for _, d := range all {
@@ -133,7 +132,7 @@ func (w *worker) choose(all []deed, total int) deed {
 	return all[0]
 }
 
-// pace keeps to a rate. What was missed while the process could not run is not made up for.
+// pace keeps to a rate. It does not make up for operations that it missed while the process could not run.
 type pace struct {
 	rate  int
 	begin time.Time
@@ -154,7 +153,7 @@ func (p *pace) next() {
 	}
 }
 
-// expected takes what happens when others work in the same directory for granted.
+// expected ignores errors that other processes in the same directory cause.
 func expected(err error) error {
 	for _, usual := range []error{
 		unix.ENOENT, unix.EEXIST, unix.ENOTDIR, unix.EISDIR, unix.ENOTEMPTY, unix.EPERM, unix.EACCES,
@@ -170,7 +169,7 @@ func expected(err error) error {
 	return err
 }
 
-// names of what is in a directory: few, so that everybody meets everybody.
+// names returns names in a directory: few, so that all processes meet.
 func (w *worker) names() []string {
 	all := []string{"a", "b", "c", "d", "log", "log.1", "not \xff UTF-8", "new\nline", "-rf", ".hidden"}
 	if w.Long {
@@ -179,7 +178,7 @@ func (w *worker) names() []string {
 	return all
 }
 
-// directory chooses one that may be there.
+// directory chooses the path of a directory that may exist.
 func (w *worker) directory() string {
 	path := w.Dir
 	for range w.random.IntN(4) {
@@ -188,13 +187,13 @@ func (w *worker) directory() string {
 	return path
 }
 
-// file chooses a path where a file may be.
+// file chooses the path of a file that may exist.
 func (w *worker) file() string {
 	all := w.names()
 	return w.directory() + "/" + all[w.random.IntN(len(all))]
 }
 
-// anything chooses a path where a file or a directory may be.
+// anything chooses the path of a file or directory that may exist.
 func (w *worker) anything() string {
 	if w.random.IntN(4) == 0 {
 		return w.directory()
@@ -202,7 +201,7 @@ func (w *worker) anything() string {
 	return w.file()
 }
 
-// bytes are for writing: some at most, of a length of any order of magnitude.
+// bytes returns data to write: at most most bytes, with a length of any order of magnitude.
 func (w *worker) bytes(most int) []byte {
 	length := 1 + w.random.IntN(1<<w.random.IntN(18))
 	length = min(length, most)

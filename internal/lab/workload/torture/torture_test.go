@@ -28,7 +28,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestNothingOutsideIsTouched lays every link that leads out of the directory where the processes come by.
+// TestNothingOutsideIsTouched puts every kind of link that leads out of the directory in the processes'
+// way.
 func TestNothingOutsideIsTouched(t *testing.T) {
 	outside := t.TempDir()
 	inside := filepath.Join(outside, "inside")

@@ -12,15 +12,15 @@ import (
 // Command is the hidden command of this program that runs the workload; Config.Args follow it.
 const Command = "lab-tree"
 
-// Config says what files there are and how they change.
+// Config describes the files and their changes.
 type Config struct {
-	Dir     string // absolute; what is in it from an earlier run of the same files is taken on
+	Dir     string // absolute; files of an earlier run with the same settings are kept
 	Files   int
 	Size    int64 // of each, in bytes
 	Rate    int   // files rewritten per second; 0: none
-	Replace bool  // a file that is rewritten is a new one, which takes the old one's name
-	Listen  int   // TCP port at which it can be asked (see Ask); 0: none
-	Verify  bool  // only look at all files once, tell and end
+	Replace bool  // a rewritten file is a new one, which replaces the old one
+	Listen  int   // TCP port for questions (see Ask); 0: none
+	Verify  bool  // only check all files once, report and end
 }
 
 const (
@@ -42,10 +42,10 @@ func (c *Config) flags() *flag.FlagSet {
 	return f
 }
 
-// Args are the arguments with which this program becomes the workload.
+// Args returns the arguments with which this program becomes the workload.
 func (c Config) Args() []string { return workload.Args(c.flags()) }
 
-// parse reads what Args has made, without the command.
+// parse parses the result of Args, without the command.
 func parse(args []string) (Config, error) {
 	var c Config
 	if err := workload.Parse(c.flags(), args); err != nil {

@@ -14,14 +14,13 @@ import (
 )
 
 const (
-	// perDirectory is how many files are in a directory.
+	// perDirectory is the number of files in a directory.
 	perDirectory = 1000
-	// counterName is the file that has how often was written, and newName that of a file that is to
-	// replace another.
+	// counterName is the file that counts writes, and newName a file that will replace another one.
 	counterName = "counter"
 	newName     = "new"
-	// stride is the distance between two files that are written one after the other: any prime that
-	// is no divisor of the number of files leads to all of them.
+	// stride is the distance between two files that are written one after the other: any prime that does
+	// not divide the number of files reaches all of them.
 	stride, otherStride = 7919, 104729
 	blockBytes          = 1 << 20
 )
@@ -30,15 +29,15 @@ const (
 type tree struct {
 	Config
 	counter *os.File
-	// written is how often one was written since they were made. Write number n gives file order(n)
-	// its content number n; before any, it has content number 0.
+	// written is the number of writes since the files were made. Write number n gives file order(n) its
+	// content number n; before that, it has content number 0.
 	written uint64
-	flipped byte // how often the byte in the middle of the first file was changed, modulo 256
+	flipped byte // number of changes of the byte in the middle of the first file, modulo 256
 	block   []byte
 	compare []byte
 }
 
-// open takes on the files, or makes them.
+// open opens the existing files, or makes them.
 func open(c Config) (*tree, error) {
 	t := &tree{Config: c, block: make([]byte, min(c.Size, blockBytes)),
 		compare: make([]byte, min(c.Size, blockBytes))}
@@ -58,7 +57,7 @@ func open(c Config) (*tree, error) {
 	return t, nil
 }
 
-// make makes all files, and the counter last, which says that they are there.
+// make makes all files, and finally the counter, which marks them as complete.
 func (t *tree) make() error {
 	for i := range t.Files {
 		if i%perDirectory == 0 {
@@ -78,7 +77,7 @@ func (t *tree) make() error {
 	return t.count()
 }
 
-// count makes what was written last count.
+// count records the last write.
 func (t *tree) count() error {
 	_, err := t.counter.WriteAt(append(binary.BigEndian.AppendUint64(nil, t.written), t.flipped), 0)
 	return err
@@ -88,7 +87,7 @@ func (t *tree) path(file int) string {
 	return filepath.Join(t.Dir, strconv.Itoa(file/perDirectory), strconv.Itoa(file%perDirectory))
 }
 
-// order is the file that write number n is to.
+// order returns the file of write number n.
 func (t *tree) order(n uint64) int { return int(n * t.stride() % uint64(t.Files)) }
 
 func (t *tree) stride() uint64 {
@@ -98,7 +97,7 @@ func (t *tree) stride() uint64 {
 	return stride
 }
 
-// contents are the numbers of the contents that all files must have now.
+// contents returns the expected content numbers of all files.
 func (t *tree) contents() []uint64 {
 	contents := make([]uint64, t.Files)
 	first := uint64(1)
@@ -111,7 +110,7 @@ func (t *tree) contents() []uint64 {
 	return contents
 }
 
-// source generates a content: what cannot be compressed, and is nowhere else.
+// source generates a content that is incompressible and unique.
 func source(file int, content uint64) io.Reader {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], uint64(file))
@@ -174,7 +173,7 @@ func (t *tree) flip() error {
 	return t.count()
 }
 
-// verify looks at all files, and for files that must not be there.
+// verify checks all files, and looks for unexpected files.
 func (t *tree) verify() Result {
 	result := Result{Files: t.Files, Written: t.written}
 	for file, content := range t.contents() {

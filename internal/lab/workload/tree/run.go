@@ -15,15 +15,15 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
-// Ready is the line that the workload prints when its files are there.
+// Ready is the line that the workload prints when its files exist.
 const Ready = "ready"
 
-// Result is what the workload answers.
+// Result is the workload's answer.
 type Result struct {
 	Files   int    `json:"files"`
-	Written uint64 `json:"written"` // files, since they were made
-	Bad     int    `json:"bad"`     // of all that were looked at, if they were
-	// Error is what was wrong with the first of these.
+	Written uint64 `json:"written"` // writes since the files were made
+	Bad     int    `json:"bad"`     // wrong files, if files were checked
+	// Error describes the first wrong file.
 	Error string `json:"error,omitempty"`
 }
 
@@ -33,7 +33,7 @@ func (r *Result) bad(err error) {
 	}
 }
 
-// Run is the workload. It returns when it is asked to end (SIGTERM), with what it is doing done.
+// Run is the workload. It returns when it is asked to end (SIGTERM), after the current write.
 func Run(args []string, out io.Writer) error {
 	config, err := parse(args)
 	if err != nil {
@@ -68,7 +68,8 @@ type keeper struct {
 	rests bool
 }
 
-// work rewrites files until a signal comes. What was missed while it could not run is not made up for.
+// work rewrites files until a signal comes. It does not make up for writes that it missed while it could
+// not run.
 func (k *keeper) work(end <-chan os.Signal) error {
 	if k.tree.Rate == 0 {
 		<-end
@@ -97,17 +98,16 @@ func (k *keeper) turn() error {
 	return k.tree.next()
 }
 
-// What it can be asked over a connection, one byte for each question. It answers with a line of
-// JSON: a Result.
+// Questions on a connection, one byte each. The answer is a line of JSON: a Result.
 const (
-	AskTell   = 't' // how often it has written
-	AskVerify = 'v' // to look at all files
-	AskFlip   = 'f' // to change the byte in the middle of the first file
-	AskNext   = 'n' // to rewrite one file
-	AskRest   = 'r' // to write nothing any more by itself
+	AskTell   = 't' // report the number of writes
+	AskVerify = 'v' // check all files
+	AskFlip   = 'f' // change the byte in the middle of the first file
+	AskNext   = 'n' // rewrite one file
+	AskRest   = 'r' // stop writing by itself
 )
 
-// Ask asks one of the questions and reads the answer.
+// Ask sends one of the questions and reads the answer.
 func Ask(conn io.ReadWriter, question byte) (Result, error) {
 	var result Result
 	if _, err := conn.Write([]byte{question}); err != nil {
@@ -124,7 +124,7 @@ func (k *keeper) serve(conn net.Conn) {
 	answers, question := json.NewEncoder(conn), make([]byte, 1)
 	for {
 		if _, err := conn.Read(question); err != nil {
-			return // nobody asks any more
+			return // the connection has ended
 		}
 		if answers.Encode(k.answer(question[0])) != nil {
 			return
@@ -132,7 +132,7 @@ func (k *keeper) serve(conn net.Conn) {
 	}
 }
 
-// answer is given between two writes.
+// answer answers between two writes.
 func (k *keeper) answer(question byte) Result {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -34,7 +34,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// A tree that was written, in both ways, is what it must be, also for one that starts anew.
+// TestWritten: files written in either way have the expected contents, even for a process that starts anew.
 func TestWritten(t *testing.T) {
 	for _, c := range []Config{{Files: 30, Size: 100}, {Files: 2 * stride, Size: 1, Replace: true},
 		{Files: 3, Size: 2*blockBytes + 5}} {
@@ -59,7 +59,7 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// All files have their turn.
+// TestOrder: all files have their turn.
 func TestOrder(t *testing.T) {
 	for _, files := range []int{1, 30, stride, 2 * stride} {
 		one := &tree{Config: Config{Files: files}, written: uint64(files)}
@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a copy is found.
+// TestWrong: every error in a copy is found.
 func TestWrong(t *testing.T) {
 	for what, spoil := range map[string]func(one *tree) error{
 		"a byte": func(one *tree) error {
@@ -123,7 +123,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Nothing is made where only a look was asked for.
+// TestVerifyMakesNothing: a check makes no files.
 func TestVerifyMakesNothing(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := open(Config{Dir: dir, Files: 1, Size: 1, Verify: true}); err == nil {

@@ -1,5 +1,5 @@
-// Command listen listens as a server in Go does: by net.Listen, which since Go 1.24 means MPTCP
-// where the kernel has it.
+// Command listen listens like a server in Go: with net.Listen, which since Go 1.24 means MPTCP if the
+// kernel has it.
 package main
 
 import (

@@ -1,9 +1,8 @@
-// Command serve answers each connection once and closes it, and remembers whom it has answered.
+// Command serve answers each connection once and closes it, and remembers its clients.
 //
-// A request is two numbers of 64 bits, big-endian: who asks, and how many bytes of answer it wants.
-// The answer is the first number and that many bytes of its lowest byte. Who asks for 0 gets the
-// number of those that were answered, how many of them more than once, and how many connections
-// ended before they had asked.
+// A request is two numbers of 64 bits, big-endian: the client's number, and the size of the answer in bytes.
+// The answer is the first number and that many bytes of its lowest byte. The client number 0 gets the number
+// of answered clients, how many of them more than once, and how many connections ended before their request.
 package main
 
 import (
@@ -64,12 +63,12 @@ func (s *server) serve(conn net.Conn) {
 		s.doubled++
 	}
 	s.mu.Unlock()
-	// Who has gone misses the answer, and says so itself.
+	// A client that has gone misses the answer, and reports that itself.
 	_, _ = conn.Write(append(binary.BigEndian.AppendUint64(nil, who),
 		bytes.Repeat([]byte{byte(who)}, int(min(size, 1<<20)))...))
 }
 
-// count is the answer to 0.
+// count returns the answer to client number 0.
 func (s *server) count() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()

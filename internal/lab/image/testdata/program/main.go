@@ -1,4 +1,4 @@
-// Command program is what the image of the test has: it waits, or says that it is there.
+// Command program is the program in the test's image: it waits, or prints that it is there.
 package main
 
 import (
