@@ -54,6 +54,11 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 		return err
 	}
 	cmd.Stdout, cmd.Stderr = log, log
+	show, err := hide(root + containerdSocket)
+	if err != nil {
+		return err
+	}
+	defer show()
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("start Docker of node %s: %w", node, err)
 	}
@@ -80,6 +85,17 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 			endOf(log.Name()))
 	}
 	return nil
+}
+
+// hide renames a socket, if it exists, until show is called. dockerd starts a containerd of its own only if
+// the machine has none (moby, cmd/dockerd, systemContainerdRunning), so a Docker that is started again after
+// the node's containerd works as before.
+func hide(socket string) (show func(), err error) {
+	err = os.Rename(socket, socket+".hidden")
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil
+	}
+	return func() { _ = os.Rename(socket+".hidden", socket) }, err // fails if the node is gone
 }
 
 // endOf returns the end of a log: a lab that fails to start is removed with its logs.
