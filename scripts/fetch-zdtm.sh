@@ -70,6 +70,7 @@ assemble() { # ZDTM ROOT TESTS
     strip "$2/zdtm/$name" 2>/dev/null || true # one is a script
     ldd "$1/$name" 2>/dev/null || true
   done <"$3" | grep -o '/[^ ]*' | sort -u >"$2.libraries"
+  realpath "$(gcc --print-file-name=libgcc_s.so.1)" >>"$2.libraries" # pthread_exit loads it
   while read -r library; do
     mkdir -p "$2${library%/*}"
     cp --dereference "$library" "$2$library"
