@@ -43,7 +43,8 @@ func full(t *testing.T, limit string, before ...string) (pid int) {
 }
 
 // TestExamineUsedUp: a process that stays without a free descriptor is refused by name, with its limit and
-// what helps. One that soon has a free descriptor is not, nor one that has just gone into a sandbox like sshd's.
+// what helps. One that soon has a free descriptor is not, nor one that has just entered a sandbox like
+// sshd's.
 func TestExamineUsedUp(t *testing.T) {
 	t.Parallel()
 	stays, passes, authenticates := full(t, ":"), full(t, ":"),

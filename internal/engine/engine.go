@@ -48,6 +48,9 @@ const (
 	Damaged State = "damaged"
 )
 
+// MaxPassedCalls bounds Definition.Passed, which comes from another node. There are fewer dangerous calls.
+const MaxPassedCalls = 64
+
 // Definition describes a container so that another node can make the same one. It holds no path of the
 // source node, except those of host directories, which are the same on every node. It travels between nodes
 // as JSON, and the receiver validates it.

@@ -40,13 +40,9 @@ func Definition(offer *api.Offer) (engine.Definition, error) {
 		migration.CheckName(definition.Name)); err != nil {
 		return definition, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	definition.Passed = definition.Passed[:min(len(definition.Passed), maxCalls)]
+	definition.Passed = definition.Passed[:min(len(definition.Passed), engine.MaxPassedCalls)]
 	return definition, nil
 }
-
-// maxCalls bounds the list of system calls in a definition: there are fewer dangerous ones, and the list is
-// kept with the container.
-const maxCalls = 64
 
 // MemoryLimit bounds the memory that a peer can fill: what it announced, and half as much for what
 // CRIU writes beside pages and for what was allocated since. The queues of a few busy connections

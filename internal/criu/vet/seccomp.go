@@ -43,8 +43,8 @@ func forbidden(filter *specs.LinuxSeccomp) (numbers []uint32) {
 	return numbers
 }
 
-// treats tells whether a filter certainly refuses a system call, or certainly lets it through, whatever its
-// arguments. Neither is certain where that depends on them.
+// treats reports whether a filter certainly refuses a system call, or certainly lets it through, whatever its
+// arguments. Both are false if the answer depends on the arguments.
 func treats(filter *specs.LinuxSeccomp, name string) (refused, passed bool) {
 	if filter == nil {
 		return false, true
@@ -79,8 +79,8 @@ func Passed(filter *specs.LinuxSeccomp) []string {
 	return names
 }
 
-// Refused lists those of the passed system calls, as another node has named them, for which Images would
-// refuse a process that may make them under this filter. Other names mean nothing here.
+// Refused lists those of the passed system calls that this filter forbids: Images would refuse a process that
+// may make them. The names come from another node; unknown names are ignored.
 func Refused(filter *specs.LinuxSeccomp, passed []string) (names []string) {
 	for name := range dangerous {
 		if refused, _ := treats(filter, name); refused && slices.Contains(passed, name) {

@@ -14,8 +14,8 @@ import (
 )
 
 // PassedCalls lists the dangerous system calls that the processes of a running container may make: those
-// that the filter of its specification lets through (engine.Definition.Passed). nil: not known. The filters
-// themselves could be read from stopped processes only.
+// that the filter of its specification lets through (engine.Definition.Passed). nil: not known. The kernel
+// shows the filters themselves only of stopped processes.
 func PassedCalls(first int, filter *specs.LinuxSeccomp) []string {
 	filters := func(pid int) filtering {
 		return filtering{mode: statusField(pid, "Seccomp:"), filters: statusField(pid, "Seccomp_filters:")}
@@ -23,26 +23,26 @@ func PassedCalls(first int, filter *specs.LinuxSeccomp) []string {
 	return passedCalls(filters(first), filters(os.Getpid()), filter)
 }
 
-// filtering is what /proc/PID/status says of a process's filters.
+// filtering holds what /proc/PID/status says about a process's filters.
 type filtering struct{ mode, filters string }
 
-// passedCalls knows nothing if the first process has added a filter of its own, which its children inherit.
-// Linux counts filters from 5.9 on; those of this process are at most what the container runs in, too.
+// passedCalls returns nil if the first process may have added a filter of its own, which its children
+// inherit: it then has more filters than this process and one of its engine. Linux counts filters from 5.9 on;
+// before that, nothing is known.
 func passedCalls(first, own filtering, filter *specs.LinuxSeccomp) []string {
 	if first.mode == "0" {
 		return vet.Passed(nil)
 	}
 	count, err := strconv.Atoi(first.filters)
-	around, _ := strconv.Atoi(own.filters) // 0 where Linux does not count, and then nothing is known
+	around, _ := strconv.Atoi(own.filters) // counted if the first process's filters are
 	if first.mode != "2" || filter == nil || err != nil || count > around+1 {
 		return nil
 	}
 	return vet.Passed(filter)
 }
 
-// CallObstacles refuses a container whose processes may make dangerous system calls that the filter forbids
-// under which an engine of this node would run the container. Otherwise the restore proxy would refuse the
-// images, in the freeze.
+// CallObstacles refuses a container whose processes may make dangerous system calls that are forbidden by the
+// filter of this node's engine. Without it, the restore proxy would refuse the images during the freeze.
 func CallObstacles(title string, filter *specs.LinuxSeccomp, passed []string) []engine.Problem {
 	calls := vet.Refused(filter, passed)
 	if len(calls) == 0 {
@@ -67,8 +67,8 @@ func CallProblem(title string, calls []string, remedy string) engine.Problem {
 	}
 }
 
-// AgreeCalls is CallObstacles as an error, for when the filter is known only once the engine has started the
-// container. That is before the freeze.
+// AgreeCalls is CallObstacles as an error, for engines that show their filter only after they have started
+// the container, which is before the freeze.
 func AgreeCalls(title string, spec *specs.Spec, passed []string) error {
 	if spec.Linux == nil {
 		return nil
@@ -79,14 +79,11 @@ func AgreeCalls(title string, spec *specs.Spec, passed []string) error {
 	return nil
 }
 
-// maxCalls bounds a list from another node.
-const maxCalls = 64
-
-// KnownCalls is what is kept of the list of system calls that came with a container, for its next move: its
-// processes keep their filters, whatever its specification is here. Never nil; nothing is known of what came
-// without.
+// KnownCalls returns those of the system calls that came with a container that this node knows, for the
+// container's next move: the processes keep their filters, whatever the specification says here. The result
+// is never nil; it is empty if the container came without a list.
 func KnownCalls(passed []string) []string {
-	known := slices.DeleteFunc(slices.Clone(passed[:min(len(passed), maxCalls)]), func(name string) bool {
+	known := slices.DeleteFunc(slices.Clone(passed[:min(len(passed), engine.MaxPassedCalls)]), func(name string) bool {
 		return !slices.Contains(vet.Passed(nil), name)
 	})
 	return append([]string{}, known...)

@@ -69,7 +69,7 @@ func TestKnownCalls(t *testing.T) {
 		long[i] = "ptrace"
 	}
 	mixed := []string{"bpf", "read", strings.Repeat("x", 1<<20)}
-	for want, passed := range map[int][]string{0: nil, 1: mixed, maxCalls: long} {
+	for want, passed := range map[int][]string{0: nil, 1: mixed, engine.MaxPassedCalls: long} {
 		if known := KnownCalls(passed); known == nil || len(known) != want {
 			t.Errorf("%d, want %d", len(known), want)
 		}
@@ -99,7 +99,7 @@ func FuzzPassed(f *testing.F) {
 		if json.Unmarshal(document, &d) != nil {
 			return
 		}
-		if kept := KnownCalls(d.Passed); len(kept) > maxCalls || !slices.Equal(kept, KnownCalls(kept)) {
+		if kept := KnownCalls(d.Passed); len(kept) > engine.MaxPassedCalls || !slices.Equal(kept, KnownCalls(kept)) {
 			t.Errorf("%d calls are kept: %q", len(kept), kept)
 		}
 		for _, p := range CallObstacles("Some", only("ptrace"), d.Passed) {

@@ -13,12 +13,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// Docker shows the filter (seccomp) of a container only in the specification that it makes at the start. So
-// what is known of its default profile beforehand is written down here; package oci compares the
-// specification itself, before the freeze. Of the system calls that criu/vet knows, and containers that may
-// move, the default profiles of Docker 20.10 to 29 differ in one (moby, profiles/seccomp/default.json, at
-// the tags v20.10.24 and v23.0.0): without CAP_SYS_PTRACE, Docker forbids process_vm_writev before
-// version 23, and from then on allows it on Linux 4.8 and later.
+// Docker shows the filter (seccomp) of a container only in the specification that it makes at the start, and
+// package oci checks that specification before the freeze. To refuse a container earlier, this file states
+// what is known of Docker's default profiles. For the system calls of criu/vet and for containers that can
+// move, the profiles of Docker 20.10 to 29 differ in one call (moby, profiles/seccomp/default.json, at the
+// tags v20.10.24 and v23.0.0): without CAP_SYS_PTRACE, Docker before version 23 forbids process_vm_writev,
+// and later versions allow it on Linux 4.8 and later.
 const (
 	laterAllowed   = "process_vm_writev"
 	allowedFrom    = 23
@@ -43,8 +43,8 @@ func (a *adapter) callObstacles(ctx context.Context, d engine.Definition, x extr
 		[]string{laterAllowed}, fmt.Sprintf("install Docker %d or later on the target", allowedFrom))}, nil
 }
 
-// forbidsLater tells whether a Docker forbids a container what later ones allow. The profile that an
-// administrator has given to the daemon is not known here.
+// forbidsLater reports whether a version of Docker forbids the call that later versions allow. It reports
+// false if an administrator has given the daemon another profile.
 func forbidsLater(version string, options []string, h *container.HostConfig) bool {
 	builtin := slices.ContainsFunc([]string{"default", "builtin"}, func(name string) bool {
 		return slices.Contains(options, defaultProfile+name)

@@ -8,40 +8,40 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// passedPath is where the system calls are noted that the filters of a container let through that has come
-// here, as long as it is here: its processes keep their filters, while the specification that this node's
-// engine made has another one.
+// passedPath is the file that lists the system calls that the filters of an arrived container let through.
+// The file stays as long as the container: the processes keep their filters, while the specification that
+// this node's engine made has another filter.
 func (e *Engine) passedPath(id string) string {
 	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-calls", id)
 }
 
-// passed lists the system calls for Definition.Passed. It is advice, so what cannot be read is not known.
+// passed lists the system calls for Definition.Passed. The list is advice, so it is nil if it cannot be read.
 func (e *Engine) passed(engineID string, ctr engine.Container, process Process) []string {
 	id := ctr.Definition.ID
 	if durable.Exists(e.remembered(id)) && e.restored(engineID) {
 		var noted []string
 		if err := durable.Load(e.passedPath(id), &noted); err != nil {
-			return nil // it came to an agent that noted nothing
+			return nil // the container arrived at an older agent, which wrote no list
 		}
 		return checkpoint.KnownCalls(noted)
 	}
 	spec, err := process.spec()
 	if err != nil {
-		return nil // what needs it says so
+		return nil // whoever needs the specification reports the error
 	}
 	return checkpoint.PassedCalls(ctr.PID, spec.Linux.Seccomp)
 }
 
-// restored reports whether a container still has the processes with which it came: its engine has not started
-// others, for which it would have deleted those.
+// restored reports whether a container still has the processes with which it arrived. The engine deletes them
+// before it starts others.
 func (e *Engine) restored(engineID string) bool {
 	dir, err := e.restoreDir(engineID)
 	return err == nil && durable.Exists(dir.Path())
 }
 
-// agree refuses a container that its engine has just started, and whose images would be refused: its
-// processes may make system calls that the engine's specification forbids. Engines say only by that
-// specification which these are.
+// agree refuses a container that its engine has just started if its processes may make system calls that the
+// engine's specification forbids: its images would be refused. Only the specification says which calls these
+// are.
 func (a *arrival) agree() error {
 	spec, err := a.restoreDir.Spec()
 	if err != nil {
