@@ -47,7 +47,7 @@ func (m *moves) movedTo(reference string) string {
 	return node
 }
 
-// left tells whether a container is not this node's since it was last moved from or to it.
+// left reports whether a container is not this node's since it was last moved from or to it.
 func (m *moves) left(container string) bool {
 	left := false
 	for _, move := range m.list() {

@@ -188,7 +188,7 @@ func (c *sourceControl) open(first *api.Envelope) {
 	})()
 }
 
-// refusal tells whether the peer refused the offer. Then it knows nothing of the migration and
+// refusal reports whether the peer refused the offer. Then it knows nothing of the migration and
 // never will: an offer is made once.
 func refusal(session *session, err error) (reason string, refused bool) {
 	s, ok := status.FromError(err)

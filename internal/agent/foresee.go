@@ -224,7 +224,7 @@ func variedWriting(in predict.Input) []predict.Input {
 	return []predict.Input{idle, busy}
 }
 
-// sure tells whether the choice is the same for all of these.
+// sure reports whether the choice is the same for all of these.
 func sure(inputs []predict.Input) bool {
 	var first migration.Mode
 	for i, in := range inputs {

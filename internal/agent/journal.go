@@ -77,7 +77,7 @@ func withoutSecrets(definition engine.Definition) engine.Definition {
 	return definition
 }
 
-// hasSecrets tells whether there is anything that withoutSecrets leaves out.
+// hasSecrets reports whether there is anything that withoutSecrets leaves out.
 func hasSecrets(d engine.Definition) bool {
 	return len(d.Env) > 0 || len(d.Labels) > 0 || len(d.Args) > 0 || d.Health != nil || len(d.Engine) > 0
 }
@@ -102,7 +102,7 @@ func (j *journal) synced() error {
 	return kernel.WriteFileAtomic(filepath.Join(j.dir, durableName), nil, 0o600)
 }
 
-// lost tells whether what came may not be on disk: the machine was booted since, and before anybody
+// lost reports whether what came may not be on disk: the machine was booted since, and before anybody
 // had made sure. All that can be made sure of now is what the crash has left.
 func (j *journal) lost(boot string) bool {
 	_, err := os.Lstat(filepath.Join(j.dir, durableName))

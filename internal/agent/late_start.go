@@ -53,7 +53,7 @@ func (s *source) hearReady() error {
 	return nil
 }
 
-// startsLate tells whether the engine of what is to come is to be told when to start it.
+// startsLate reports whether the engine of what is to come is to be told when to start it.
 func (a *Agent) startsLate(definition engine.Definition) bool {
 	one, is := a.engines.EngineFor(definition).(engine.LateStarter)
 	return is && one.StartsLate(definition)

@@ -140,7 +140,7 @@ func (m *move) record() migration.Record {
 	return m.machine.Record()
 }
 
-// neverRuns tells whether this node has told the source, or may, that the container never runs here.
+// neverRuns reports whether this node has told the source, or may, that the container never runs here.
 func (m *move) neverRuns() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -470,7 +470,7 @@ func (m *move) remember() {
 	close(m.done)
 }
 
-// ended tells whether the migration has ended on this node.
+// ended reports whether the migration has ended on this node.
 func (m *move) ended() bool {
 	select {
 	case <-m.done:

@@ -116,7 +116,7 @@ func (m *move) volumes() []engine.Volume {
 	return m.journal.definition.Volumes
 }
 
-// busy tells whether any migration is under way that does something: one that waits for its engine, perhaps
+// busy reports whether any migration is under way that does something: one that waits for its engine, perhaps
 // for ever, needs neither the links nor the machine.
 func (m *moves) busy() bool {
 	m.mu.Lock()

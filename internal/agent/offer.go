@@ -308,7 +308,7 @@ func (a *Agent) examineFor(ctx context.Context, spec migration.Spec,
 	return a.restartRemedy(ctx, definition, found), err
 }
 
-// plan tells whether a migration would work, what would move, and what it would cost in each mode.
+// plan reports whether a migration would work, what would move, and what it would cost in each mode.
 // Nothing is changed.
 func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.Plan, error) {
 	spec, definition, node, err := a.specify(ctx, request)

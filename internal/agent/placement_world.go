@@ -99,7 +99,7 @@ func (w *observer) forget(container string) {
 	maps.DeleteFunc(w.layers, func(at layersAt, _ int64) bool { return at.container == container })
 }
 
-// once tells whether something was not done for so long, and notes that it is done now.
+// once reports whether something was not done for so long, and notes that it is done now.
 func (w *observer) once(what string, every time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

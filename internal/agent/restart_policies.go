@@ -304,7 +304,7 @@ func byForce(d engine.Definition) string {
 	return fmt.Sprintf(`if it is nowhere else, "godwit start --force %s" starts it here`, d.Name)
 }
 
-// wanted tells whether a container that has ended has a policy that would have it run.
+// wanted reports whether a container that has ended has a policy that would have it run.
 func (r *restarts) wanted(one engine.Container) bool {
 	if one.Definition.Restart == "" || one.Definition.Restart == string(engine.RestartNo) {
 		return false

@@ -428,7 +428,8 @@ func TestForceOverAnswer(t *testing.T) {
 			return "", nil
 		}
 		err := n.agent.start(t.Context(), id, false)
-		if !errors.Is(err, location.ErrElsewhere) || strings.Contains(err.Error(), "start --force") != overruled {
+		if !errors.Is(err, location.ErrElsewhere) ||
+			strings.Contains(err.Error(), "start --force") != overruled {
 			t.Errorf("%s: %v", code, err)
 		}
 		if err := n.agent.start(t.Context(), id, true); err == nil ||

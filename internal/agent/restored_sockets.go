@@ -52,7 +52,7 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 	}
 }
 
-// leaves tells whether a container is being moved away.
+// leaves reports whether a container is being moved away.
 func (a *Agent) leaves(id string) bool {
 	m := a.moves.of(id)
 	return m != nil && m.tracker.Spec.Side == migration.Source

@@ -107,7 +107,7 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles,
 	return problems, nil
 }
 
-// yields tells whether there is room only without what is kept of other containers' broken
+// yields reports whether there is room only without what is kept of other containers' broken
 // migrations, and removes that then.
 func (a *Agent) yields(container string, disk *diskNeed, kept int64, dryRun bool) bool {
 	var short *files.NoSpaceError
@@ -155,7 +155,7 @@ func diskOf(path string) (there string, device uint64, err error) {
 	return there, stat.Dev, err
 }
 
-// checkFiles tells whether a file system has room for so many files more. Those that make inodes as
+// checkFiles reports whether a file system has room for so many files more. Those that make inodes as
 // they need them count none.
 func checkFiles(place string, needed int64) error {
 	var stat unix.Statfs_t

@@ -288,7 +288,7 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 	return &api.ReleaseReply{}, wireError(s.agent.releaseAddress(ctx, address, request.Container))
 }
 
-// Presence tells whether this node has a container of the embedded engine, or is about to get it.
+// Presence reports whether this node has a container of the embedded engine, or is about to get it.
 func (s *peerService) Presence(ctx context.Context, request *api.PresenceRequest) (*api.PresenceReply,
 	error) {
 	if err := migration.CheckContainerID(request.Container); err != nil {

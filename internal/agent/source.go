@@ -178,7 +178,7 @@ func (s *source) sameAgain(ctx context.Context) error {
 	return nil
 }
 
-// restarts tells whether the container is stopped here and started at the target.
+// restarts reports whether the container is stopped here and started at the target.
 func (s *source) restarts() bool { return s.move.tracker.Spec.Mode == migration.Restart }
 
 func (s *source) offer() *api.Offer { return s.offered }

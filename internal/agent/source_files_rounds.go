@@ -79,7 +79,7 @@ func (s *source) filesDoNotConverge(left time.Duration, why string) error {
 // outrunTime is how long a round takes that shows what a program writes, and not what it happened to write.
 const outrunTime = 5 * time.Second
 
-// outrun tells whether nearly as much was written while all files were copied as there is of them:
+// outrun reports whether nearly as much was written while all files were copied as there is of them:
 // what comes after that is more each time. Programs that use their files again, as a broker does,
 // leave much less.
 func outrun(history []files.RoundStats) bool {

@@ -141,7 +141,7 @@ func (p *finalPermit) release() bool {
 	return p.released
 }
 
-// given tells whether the marker has been given to the stream, in which it may still wait.
+// given reports whether the marker has been given to the stream, in which it may still wait.
 func (p *finalPermit) given() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +226,7 @@ func (s *source) notKept(err error) {
 		"container", s.definition.Name, "error", err)
 }
 
-// copyKilled tells whether another program has killed the copy here. A keeper puts its end off: it would end
+// copyKilled reports whether another program has killed the copy here. A keeper puts its end off: it would end
 // as soon as it went on.
 func (s *source) copyKilled(ctx context.Context) bool {
 	if s.restarts() {

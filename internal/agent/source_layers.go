@@ -23,7 +23,7 @@ type comingLayers struct {
 // faultLayers can happen while layers come: there is no step of this name.
 const faultLayers = "layers"
 
-// lacksImage tells whether the target has not all of the image.
+// lacksImage reports whether the target has not all of the image.
 func (s *source) lacksImage() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *source) endLayers() {
 	}
 }
 
-// layersCome tells whether layers are still on their way.
+// layersCome reports whether layers are still on their way.
 func (s *source) layersCome() bool {
 	if s.layers == nil {
 		return false

@@ -163,10 +163,10 @@ func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
 	return nil, err
 }
 
-// rebooted tells whether this node was, since the migration began: then the frozen processes are no more.
+// rebooted reports whether this node was, since the migration began: then the frozen processes are no more.
 func (s *source) rebooted() bool { return s.move.journal.boot != s.agent.boot }
 
-// hasFrozen tells whether the frozen processes are here.
+// hasFrozen reports whether the frozen processes are here.
 func (s *source) hasFrozen(ctx context.Context) bool {
 	if s.rebooted() {
 		return false

@@ -137,7 +137,7 @@ func (s *source) stop(ctx context.Context) error {
 	return nil
 }
 
-// stoppedNow tells whether no process of the container is left here.
+// stoppedNow reports whether no process of the container is left here.
 func (s *source) stoppedNow() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ func keptLimits(offer *api.Offer) files.Limits {
 	return limits
 }
 
-// keptThere tells whether the target has files of an earlier attempt.
+// keptThere reports whether the target has files of an earlier attempt.
 func (s *source) keptThere() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

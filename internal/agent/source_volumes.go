@@ -119,7 +119,7 @@ func treesThatMove(trees []files.Tree, volumes []engine.Volume) []files.Tree {
 	})
 }
 
-// isTreeOf tells whether a tree is a volume. Others may have its name: a container's shared memory
+// isTreeOf reports whether a tree is a volume. Others may have its name: a container's shared memory
 // has one, too.
 func isTreeOf(tree files.Tree, v engine.Volume) bool {
 	kind := files.VolumeOf

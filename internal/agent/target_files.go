@@ -44,7 +44,7 @@ func (f *fileTarget) take(ctx context.Context, t *target, section io.Reader) err
 	return err
 }
 
-// finish tells whether all files are in place.
+// finish reports whether all files are in place.
 func (f *fileTarget) finish() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +111,7 @@ func (t *target) takeSection(ctx context.Context, data *stream.Session, section 
 	return fmt.Errorf("a section %.40q comes over the connection for files", section.Kind)
 }
 
-// begin tells whether this is the one connection that is taken.
+// begin reports whether this is the one connection that is taken.
 func (f *fileTarget) begin(stop context.CancelCauseFunc) bool {
 	first := false
 	f.once.Do(func() {
@@ -151,7 +151,7 @@ func (f *fileTarget) halt(why error) (usable bool, err error) {
 	return !f.spoiled, err
 }
 
-// unusable tells whether what has come is not to be used again.
+// unusable reports whether what has come is not to be used again.
 func (f *fileTarget) unusable() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -77,7 +77,7 @@ const (
 	missingKill = "kill"
 )
 
-// mayMiss tells whether pages of this migration can be missing for good: also when it has ended,
+// mayMiss reports whether pages of this migration can be missing for good: also when it has ended,
 // because an operator at the source gave away what was there.
 func (t *target) mayMiss() bool {
 	record := t.move.record()

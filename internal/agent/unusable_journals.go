@@ -27,7 +27,7 @@ type unread struct {
 	err        error
 }
 
-// waits tells whether the migration only waits for the container's engine to confirm its journal. Until
+// waits reports whether the migration only waits for the container's engine to confirm its journal. Until
 // then the container counts as being migrated.
 func (u unread) waits() bool { return errors.Is(u.err, errNotTold) }
 
@@ -99,7 +99,7 @@ func (m *moves) refuseWaiting(container string) error {
 	return nil
 }
 
-// moving tells whether a container is being migrated.
+// moving reports whether a container is being migrated.
 func (m *moves) moving(container string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

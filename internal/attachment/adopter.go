@@ -34,7 +34,7 @@ type AdopterConfig struct {
 	Log     *slog.Logger
 }
 
-// Adoptive is a network that takes over connections. See network.Network.
+// Adoptive is a network that takes over attachments. See network.Network.
 type Adoptive interface {
 	Adopt(ctx context.Context, container, netns string, address network.Address) error
 	Detach(container string) error
@@ -95,7 +95,7 @@ func (a *Adopter) all(ctx context.Context, told inventory.Told) {
 	}
 }
 
-// adoptable tells whether another engine has made a container's connection, and it is to be ours.
+// adoptable reports whether another engine made a container's attachment, with an address of the pool.
 func adoptable(definition engine.Definition) bool {
 	return definition.EngineName != "" && definition.Network.Pooled()
 }
@@ -112,7 +112,7 @@ func (a *Adopter) followEngine(ctx context.Context, one engine.Container) error 
 	return nil
 }
 
-// adopt takes over the connection of a running container of another engine, until it ends.
+// adopt takes over the attachment of a running container of another engine, until the container ends.
 func (a *Adopter) adopt(ctx context.Context, one engine.Container) error {
 	if err := a.takeOver(ctx, one); err != nil {
 		return err
@@ -135,8 +135,8 @@ func (a *Adopter) adopt(ctx context.Context, one engine.Container) error {
 // netnsOf is the network namespace of a process.
 func netnsOf(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
 
-// noteAdopted notes a container whose connection was taken over, if it runs here now: it may have
-// left since its engine was asked.
+// noteAdopted records a container whose attachment was taken over, if the container runs here now: it may
+// have left since its engine was asked.
 func (a *Adopter) noteAdopted(ctx context.Context, one engine.Container) {
 	id, address := one.Definition.ID, one.Definition.Network.Address
 	first, err := checkpoint.Identify(one.PID)
@@ -155,7 +155,7 @@ func (a *Adopter) noteAdopted(ctx context.Context, one engine.Container) {
 	a.notes.note(note)
 }
 
-// takeOver makes the connection of a running container of another engine ours.
+// takeOver takes over the attachment of a running container of another engine.
 func (a *Adopter) takeOver(ctx context.Context, one engine.Container) error {
 	own := one.Definition.Network
 	return a.config.Network.Adopt(ctx, one.Definition.ID, netnsOf(one.PID), network.Address{
@@ -163,8 +163,8 @@ func (a *Adopter) takeOver(ctx context.Context, one engine.Container) error {
 	})
 }
 
-// awaitEnd waits for the end of a container and lets go of its connection at once: its engine may
-// start it again, and makes another.
+// awaitEnd waits for the end of a container and drops its attachment at once: its engine may start the
+// container again with another one.
 func (a *Adopter) awaitEnd(one engine.Container, pidfd *os.File) {
 	id := one.Definition.ID
 	err := errors.Join(kernel.PidfdWait(a.ctx, pidfd), pidfd.Close())
@@ -183,8 +183,8 @@ func (a *Adopter) awaitEnd(one engine.Container, pidfd *os.File) {
 	}
 }
 
-// awaitMove waits until nothing moves a container. One that has just come may end while its
-// migration is still cleaned up.
+// awaitMove waits until no migration moves a container. A container that has just arrived may end while its
+// migration is still being cleaned up.
 func (a *Adopter) awaitMove(id string) error {
 	for a.config.Moves.Moving(id) {
 		if err := patience.Until(a.ctx, time.Now().Add(moveEvery)); err != nil {
@@ -194,11 +194,11 @@ func (a *Adopter) awaitMove(id string) error {
 	return nil
 }
 
-// moveEvery is how often that is looked at.
+// moveEvery is how often awaitMove looks.
 const moveEvery = 10 * time.Millisecond
 
-// endedHere tells whether a container of which the first process has ended is still this node's,
-// and was not started anew. Its engine may still be busy with its end.
+// endedHere reports whether a container whose first process has ended is still this node's, and was not
+// started again. Its engine may not have noticed the end yet.
 func (a *Adopter) endedHere(one engine.Container) bool {
 	now, err := a.config.Engines.Inspect(a.ctx, one.Definition.ID)
 	over := now.State == engine.Exited || now.State == engine.Damaged || now.State == engine.Running &&
@@ -206,7 +206,7 @@ func (a *Adopter) endedHere(one engine.Container) bool {
 	return err == nil && over
 }
 
-// Connected is a container as it is when its connection is ours.
+// Connected returns a container as it is once its attachment was taken over.
 func (a *Adopter) Connected(ctx context.Context, one engine.Container) (engine.Container, error) {
 	if one.State != engine.Running || !adoptable(one.Definition) || a.config.Moves.Moving(one.Definition.ID) {
 		return one, nil

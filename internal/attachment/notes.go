@@ -13,9 +13,9 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// adoption is a container of another engine whose connection this node has taken over. It is noted
-// until the container leaves by a migration: one of which there is a note, and that its engine has
-// no more, was removed by its engine's tools.
+// adoption records a container of another engine whose attachment this node has taken over. The record stays
+// until the container leaves by a migration. So if there is a record and the engine no longer has the
+// container, the engine's tools removed it.
 type adoption struct {
 	Container string     `json:"container"`
 	Engine    string     `json:"engine"`

@@ -39,8 +39,8 @@ func (a *Adopter) removed(ctx context.Context, now time.Time) []adoption {
 	})
 }
 
-// forgetRemoved gives back what containers had here that were removed by their engine's tools:
-// their connections, and their addresses.
+// forgetRemoved drops the attachments and gives back the addresses of containers that their engine's tools
+// removed.
 func (a *Adopter) forgetRemoved(ctx context.Context) error {
 	var err error
 	for _, one := range a.removed(ctx, time.Now()) {

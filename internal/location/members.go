@@ -95,7 +95,7 @@ func (m Members) askOne(ctx context.Context, node identity.Node, d engine.Defini
 		ErrElsewhere, node.Name, d.Name, api.Plain(err))
 }
 
-// refusedToSay tells whether a node has answered with an error, and may have the container. One that has
+// refusedToSay reports whether a node has answered with an error, and may have the container. One that has
 // nothing of it but a journal that cannot be used answers with codes.Unavailable.
 func refusedToSay(err error) bool {
 	s, ok := status.FromError(err)

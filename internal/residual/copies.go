@@ -235,7 +235,7 @@ func (c *Copy) Pages() *memory.Residual { return c.pages }
 // Bytes is the memory that the copy takes.
 func (c *Copy) Bytes() int64 { return c.pages.Bytes() }
 
-// Whole tells whether all of the container's memory is in the copy.
+// Whole reports whether all of the container's memory is in the copy.
 func (c *Copy) Whole() bool { return !c.incomplete }
 
 func (c *Copy) expires() time.Time {

@@ -49,7 +49,7 @@ type CopiesConfig struct {
 
 // Target is the node to which containers may come.
 type Target interface {
-	// Has tells whether a container is here.
+	// Has reports whether a container is here.
 	Has(container string) bool
 	// Free is the memory that containers can have.
 	Free() int64

@@ -11,7 +11,7 @@ const (
 	pauseRatio = 9 // of a round's duration
 )
 
-// Due tells whether a round is due.
+// Due reports whether a round is due.
 func (p *Pacer) Due(now time.Time) bool { return !now.Before(p.next) }
 
 // Next is when the next round is due.

@@ -24,7 +24,8 @@ func TestStageAndTake(t *testing.T) {
 	}
 	told := copies[0].Describe()
 	if told.State != migration.StageReady || told.Rounds != 1 || told.MemoryBytes == 0 ||
-		told.Source != "a" || told.Target != "b" || told.Fresh.IsZero() || n.brought != 1 || n.measured != web.ID {
+		told.Source != "a" || told.Target != "b" || told.Fresh.IsZero() ||
+		n.brought != 1 || n.measured != web.ID {
 		t.Errorf("%+v; the image was brought %d times; measuring of %.12q was stopped", told, n.brought,
 			n.measured)
 	}

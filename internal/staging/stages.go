@@ -74,7 +74,7 @@ type Containers interface {
 type Migrations interface {
 	// Refuse says why nothing else may be done with a container now; nil: it may.
 	Refuse(container string) error
-	// Busy tells whether there is one: copies are kept fresh when there is none.
+	// Busy reports whether there is one: copies are kept fresh when there is none.
 	Busy() bool
 }
 

@@ -73,7 +73,7 @@ type Tree struct {
 type Config struct {
 	StateDir string
 	Keep     time.Duration // 0: nothing is kept
-	// Full tells whether the disk has so little room that nothing should be kept; nil: by its free share.
+	// Full reports whether the disk has so little room that nothing should be kept; nil: by its free share.
 	Full func() bool
 	Log  *slog.Logger
 }
@@ -114,7 +114,7 @@ func New(c Config) (*Copies, error) {
 	return k, nil
 }
 
-// Keeps tells whether anything is kept.
+// Keeps reports whether anything is kept.
 func (k *Copies) Keeps() bool { return k.keep > 0 }
 
 // read reads the record of a copy.

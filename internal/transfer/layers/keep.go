@@ -38,7 +38,7 @@ func (m *Mover) layer(diffID string) (image.LayerInfo, layerKeeper, error) {
 	return image.LayerInfo{}, nil, err
 }
 
-// OnNode tells whether a layer need not come to this node, whoever has it.
+// OnNode reports whether a layer need not come to this node, whoever has it.
 func (m *Mover) OnNode(diffID string) bool {
 	_, _, err := m.layer(diffID)
 	return err == nil || m.spool.HasLayer(diffID)

@@ -85,7 +85,7 @@ func (t *taking) spooled() []string {
 	return names
 }
 
-// changed tells whether an engine lacks something else than it did, because another image was
+// changed reports whether an engine lacks something else than it did, because another image was
 // removed from it, or came; or whether a layer has left the spool with the same image of another
 // engine.
 func (t *taking) changed(ctx context.Context, was engine.Lack) bool {

@@ -46,7 +46,7 @@ func (k *Known) Add(page memory.FilePage) (more bool) {
 	return len(k.content)+size <= mostKnown
 }
 
-// Empty tells whether there are none.
+// Empty reports whether there are none.
 func (k *Known) Empty() bool { return len(k.content) == 0 }
 
 // All are the pages as they leave ahead: what ReceiveKnown reads.

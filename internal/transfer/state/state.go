@@ -73,11 +73,11 @@ func (s *Sender) Follow(ctx context.Context, complete <-chan struct{}) error {
 	}
 }
 
-// grows tells whether CRIU only appends to a file, and may make it large: pages, and what waits in
+// grows reports whether CRIU only appends to a file, and may make it large: pages, and what waits in
 // the queues of a connection (dump_tcp_conn_state in criu/sk-tcp.c), which may be some MB of each.
 func grows(name string) bool { return hasPages(name) || strings.HasPrefix(name, "tcp-stream-") }
 
-// hasPages tells whether a file is nothing but pages, one after the other.
+// hasPages reports whether a file is nothing but pages, one after the other.
 func hasPages(name string) bool { return strings.HasPrefix(name, "pages-") }
 
 // Rest sends all that has not been sent, and returns the names and sizes of all files.

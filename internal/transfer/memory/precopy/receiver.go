@@ -61,7 +61,7 @@ func (r *Receiver) TakeOver(pages *memory.Store) (taken bool) {
 	return true
 }
 
-// Ahead tells whether memory comes ahead of the execution state.
+// Ahead reports whether memory comes ahead of the execution state.
 func (r *Receiver) Ahead() bool {
 	store, _ := r.opened()
 	return store != nil
@@ -193,7 +193,7 @@ func (r *Receiver) Remote(section io.Reader) error {
 	return nil
 }
 
-// Misses tells whether pages come after the restore.
+// Misses reports whether pages come after the restore.
 func (r *Receiver) Misses() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

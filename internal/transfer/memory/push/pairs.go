@@ -56,7 +56,7 @@ var (
 	errNotHere  = errors.New("the container no longer comes to this node")
 )
 
-// connected tells whether both connections stand, as far as is known.
+// connected reports whether both connections stand, as far as is known.
 func (d *pairs) connected() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

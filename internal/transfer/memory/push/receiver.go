@@ -16,38 +16,38 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// Container is the one that has arrived, and whose memory is being filled.
+// Container is the arrived container, whose memory is being filled.
 type Container interface {
-	// RemotePages connects to who fills the memory, or fails with engine.ErrNotFilling.
+	// RemotePages connects to the process that fills the memory, or fails with engine.ErrNotFilling.
 	RemotePages(ctx context.Context) (memory.RemotePages, error)
-	// Memory is how far the memory is filled.
+	// Memory reports how far the memory is filled.
 	Memory(ctx context.Context) (memory.FillReport, error)
-	// AwaitFilling waits until there is who fills the memory of an arrival.
+	// AwaitFilling waits until the process that fills the memory of an arrival exists.
 	AwaitFilling(ctx context.Context) error
-	// HasRun tells whether it is known to have run here.
+	// HasRun reports whether the container is known to have run here.
 	HasRun() bool
 }
 
-// Received has what there was at the target of remote pages; precopy.Receiver does.
+// Received has what the target already had of remote pages. precopy.Receiver implements it.
 type Received interface {
 	Before() (*memory.Before, pipeline.Key)
 	CloseBefore() error
 	Misses() bool
 }
 
-// ReceiverConfig is what a receiver is made of.
+// ReceiverConfig configures a Receiver.
 type ReceiverConfig struct {
 	Container Container
 	Received  Received
 	Name      string // of the container
 	Figures   *progress.Tracker
-	// Now is how far the memory is filled, for a report.
+	// Now reports how far the memory is filled, for a report.
 	Now     func() (memory.FillReport, error)
 	Silence time.Duration // for how long nothing may come from the source
 }
 
-// Receiver is where the two connections come together over which pages follow that stayed at the
-// source, and brings them to what fills the container's memory.
+// Receiver joins the two connections that carry remote pages, and hands the pages to the process that fills
+// the container's memory.
 type Receiver struct {
 	config ReceiverConfig
 	pairs  pairs
@@ -57,13 +57,13 @@ type Receiver struct {
 	key  []byte            // of pages on the source's disk; nil: none is known
 }
 
-// NewReceiver makes a receiver that has no connection.
+// NewReceiver makes a receiver without connections.
 func NewReceiver(config ReceiverConfig) *Receiver { return &Receiver{config: config} }
 
-// signsOfLife are given in the time after which silence counts as loss: some may be late.
+// signsOfLife is how many signs are sent in the time after which silence counts as loss: some may be late.
 const signsOfLife = 5
 
-// Attach takes one of the two connections, and returns when they are of no use any more. over returns a
+// Attach takes one of the two connections, and returns when neither is needed any more. over returns a
 // channel that is closed when the migration ends, or nil if the migration has ended.
 func (t *Receiver) Attach(ctx context.Context, hello stream.Hello, session *stream.Session,
 	over func() <-chan struct{}) error {
@@ -84,7 +84,7 @@ func (t *Receiver) Attach(ctx context.Context, hello stream.Hello, session *stre
 	}
 }
 
-// ended tells a source that nothing is needed of it any more: an operator has ended the migration here.
+// ended tells the source that the target needs nothing more: an operator has ended the migration here.
 func (t *Receiver) ended(ctx context.Context, pair *pair) error {
 	client, err := postcopy.NewClient(postcopy.ClientConfig{Silence: t.config.Silence})
 	if err != nil {
@@ -93,13 +93,13 @@ func (t *Receiver) ended(ctx context.Context, pair *pair) error {
 	return client.Run(ctx, pair.sessions[PurposeUrgent], pair.sessions[PurposePush])
 }
 
-// bring brings pages over a pair of connections to what fills the container's memory.
+// bring takes pages from a pair of connections to the process that fills the container's memory.
 func (t *Receiver) bring(ctx context.Context, pair *pair) error {
 	if err := t.config.Container.AwaitFilling(ctx); err != nil {
 		return err
 	}
 	pages, err := t.config.Container.RemotePages(ctx)
-	if errors.Is(err, engine.ErrNotFilling) { // then it has all that it needs, or has ended
+	if errors.Is(err, engine.ErrNotFilling) { // the container has all its memory, or has ended
 		err = t.nothingMissing(ctx)
 	}
 	if err != nil {
@@ -126,8 +126,8 @@ func (t *Receiver) bring(ctx context.Context, pair *pair) error {
 	return err
 }
 
-// nothingMissing makes sure that nobody waits for pages. The source gives its copy up for this
-// answer, so what is not known is no such answer.
+// nothingMissing fails unless it is certain that no page is missing: the source gives up its copy when it
+// hears that.
 func (t *Receiver) nothingMissing(ctx context.Context) error {
 	fill, err := t.config.Container.Memory(ctx)
 	if errors.Is(err, engine.ErrNotFound) {
@@ -198,7 +198,7 @@ func (t *Receiver) Lost(fill memory.FillReport) {
 	t.config.Figures.Pushes(t.Report, nil) // after a restart of the agent nothing has done it
 }
 
-// Connected tells whether both connections stand, as far as is known.
+// Connected reports whether both connections stand, as far as is known.
 func (t *Receiver) Connected() bool { return t.pairs.connected() }
 
 // Close ends the use of the connections, and all who wait for them.

@@ -15,7 +15,7 @@ func reportOf(fill memory.FillReport) migration.Push {
 	}
 }
 
-// Unfinished tells whether a container still needs pages that are at its source.
+// Unfinished reports whether a container still needs pages that are at its source.
 func Unfinished(fill memory.FillReport) bool {
 	return fill.State == memory.Filling && fill.RemoteLeft > 0
 }

@@ -88,7 +88,7 @@ func (d *Sender) Spill(ctx context.Context, maps []memory.TaskMap) {
 	pages.spill.Begin(ctx, maps, pages.copied)
 }
 
-// Made tells whether there is what gives the pages.
+// Made reports whether there is what gives the pages.
 func (d *Sender) Made() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +120,7 @@ func (d *Sender) Serve(ctx context.Context) {
 	d.ended = guard.Go(func() error { return d.server.Serve(ctx, urgent, push) })
 }
 
-// Serving tells whether somebody serves the connections, or has and was not waited for.
+// Serving reports whether somebody serves the connections, or has and was not waited for.
 func (d *Sender) Serving() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -202,7 +202,7 @@ func (d *Sender) heard(fill memory.FillReport) {
 // Begin lets pages leave for which nobody waits.
 func (d *Sender) Begin() { d.pushing.Do(func() { close(d.mayPush) }) }
 
-// Healthy tells whether the target has taken pages not longer ago than that.
+// Healthy reports whether the target has taken pages not longer ago than that.
 func (d *Sender) Healthy(limit time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -213,7 +213,7 @@ func (d *Sender) Healthy(limit time.Duration) bool {
 // was frozen.
 var errKilled = errors.New("the container was killed there, because its memory could not be completed")
 
-// Killed tells whether the target says so.
+// Killed reports whether the target says so.
 func (d *Sender) Killed() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +223,7 @@ func (d *Sender) Killed() error {
 	return errKilled
 }
 
-// Incomplete tells whether the target's last word on its container's memory is that it misses some.
+// Incomplete reports whether the target's last word on its container's memory is that it misses some.
 func (d *Sender) Incomplete() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

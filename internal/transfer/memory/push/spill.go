@@ -197,7 +197,7 @@ func (p *Spill) Tell(ctx context.Context) error {
 	return nil
 }
 
-// Whole tells whether the pages can be read from the disk.
+// Whole reports whether the pages can be read from the disk.
 func (p *Spill) Whole() bool {
 	if p == nil {
 		return false

@@ -60,7 +60,7 @@ func (m *Rounds) act(ctx context.Context, decision memory.Decision) (done bool, 
 	return true, nil
 }
 
-// whole tells whether the rounds are over of memory that must not follow yet. They go on as those
+// whole reports whether the rounds are over of memory that must not follow yet. They go on as those
 // of a pre-copy, because fewer bytes may be left then.
 func (m *Rounds) whole(decision memory.Decision, tooLong string) (done bool) {
 	if m.mode == migration.Hybrid {

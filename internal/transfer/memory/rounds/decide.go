@@ -34,7 +34,7 @@ func (m *Rounds) decide() memory.Decision {
 // another, and the best of ten is no better than the best of three.
 const restlessAfter = 3
 
-// restless tells whether there were so many, not counting those ahead. Two are enough if nine
+// restless reports whether there were so many, not counting those ahead. Two are enough if nine
 // tenths of the memory were written while the first was under way, and the second took as long:
 // then the third will not help, either.
 func (m *Rounds) restless(ahead int) bool {
@@ -48,7 +48,7 @@ func (m *Rounds) restless(ahead int) bool {
 		second.Duration.Seconds() >= most*second.Interval.Seconds()
 }
 
-// mayFollow tells whether the automatic choice would rather have the rest follow than make more rounds.
+// mayFollow reports whether the automatic choice would rather have the rest follow than make more rounds.
 func (m *Rounds) mayFollow(d memory.Decision) bool {
 	settings := m.config.Settings.Get()
 	if m.auto == nil || d.Verdict != memory.NotConverging ||

@@ -135,10 +135,10 @@ func (m *Rounds) Round(ctx context.Context) error {
 // Ahead says that the rounds so far were done while layers came: nothing is decided on them.
 func (m *Rounds) Ahead() { m.ahead = len(m.history) }
 
-// Fits tells whether the rounds ended because what was left fitted the downtime that is wanted.
+// Fits reports whether the rounds ended because what was left fitted the downtime that is wanted.
 func (m *Rounds) Fits() bool { return m.fits && !m.Leaving() }
 
-// Leaving tells whether pages are left for after the handover.
+// Leaving reports whether pages are left for after the handover.
 func (m *Rounds) Leaving() bool { return m.pages.Leaving() }
 
 // LastBytes is how many bytes the last round has sent. Not ok: it was the first, which may have been large.
@@ -152,7 +152,7 @@ func (m *Rounds) LastBytes() (bytes int64, ok bool) {
 // EndThrottle lets the container, which is frozen, use what it may use.
 func (m *Rounds) EndThrottle(ctx context.Context) error { return m.throttle.end(ctx) }
 
-// Slowed tells whether the container may have been slowed down.
+// Slowed reports whether the container may have been slowed down.
 func (m *Rounds) Slowed() bool { return m.throttle.begun }
 
 // Close leaves nothing of the tracking in the processes.
