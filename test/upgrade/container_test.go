@@ -55,7 +55,11 @@ func startRedis(t *testing.T) *container {
 	c := &container{reference: "redis", at: "a"}
 	t.Cleanup(c.remove)
 	must(t, c.at, "run", "-d", "--name", c.reference, "redis")
-	address := c.list(t, c.at)[0].Definition.Network.Address.String() + ":6379"
+	there, err := c.list(t, c.at)
+	if err != nil || len(there) != 1 {
+		t.Fatalf("%s has %v, %v", c.at, there, err)
+	}
+	address := there[0].Definition.Network.Address.String() + ":6379"
 	var connection net.Conn
 	eventually(t, "redis to answer", func() (err error) {
 		connection, err = world.lab.Dial(t.Context(), client, "tcp", address)
@@ -81,10 +85,11 @@ func (c *container) goesOn(t *testing.T) {
 	}
 	eventually(t, c.reference+" to go on", func() error { return look(t) })
 	eventually(t, "the other node to be free of it", func() error {
-		if there := c.list(t, other(c.at)); len(there) != 0 {
-			return fmt.Errorf("%s has %v", other(c.at), there)
+		there, err := c.list(t, other(c.at))
+		if err == nil && len(there) != 0 {
+			err = fmt.Errorf("%s has %v", other(c.at), there)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -134,15 +139,17 @@ func (c *container) ends(t *testing.T) {
 	}
 }
 
-// list returns a node's containers with this reference.
-func (c *container) list(t *testing.T, node string) []engine.Container {
+// list returns a node's containers with this reference. Error: also while a container of the node is in
+// doubt, because ps then fails.
+func (c *container) list(t *testing.T, node string) ([]engine.Container, error) {
 	t.Helper()
+	out, err := godwit(t, node, "ps", "--all", "--json")
 	var all []engine.Container
-	if err := json.Unmarshal([]byte(must(t, node, "ps", "--all", "--json")), &all); err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &all)
 	}
 	name := c.reference[strings.LastIndexByte(c.reference, ':')+1:]
-	return slices.DeleteFunc(all, func(one engine.Container) bool { return one.Definition.Name != name })
+	return slices.DeleteFunc(all, func(one engine.Container) bool { return one.Definition.Name != name }), err
 }
 
 // remove removes the container from any node.
