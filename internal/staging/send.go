@@ -42,10 +42,14 @@ func (g *Stage) offer(ctx context.Context) (*api.Reservation, error) {
 	if err != nil {
 		return nil, err
 	}
+	missing, err := decodeAnswer(answer)
+	if err != nil {
+		return nil, err // a target that refuses ends the connection, so the link cannot be measured
+	}
 	if err := g.measure(ctx); err != nil {
 		return nil, fmt.Errorf("measure the link to %s: %w", g.node.Name, err)
 	}
-	return decodeAnswer(answer)
+	return missing, nil
 }
 
 // decodeAnswer reads what the target says to an offer.

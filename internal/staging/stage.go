@@ -179,7 +179,8 @@ func (g *Stage) sent(bytes int64) {
 func (g *Stage) run() {
 	err := guard.Do(func() error { return g.work(g.ctx) })
 	guard.LogPanic(g.owner.log, err)
-	if cause := context.Cause(g.ctx); cause != nil {
+	var refusal *migration.Refusal // says more than that the target then ended the connection
+	if cause := context.Cause(g.ctx); cause != nil && !errors.As(err, &refusal) {
 		err = cause
 	}
 	g.cancel(err)

@@ -109,7 +109,7 @@ func TestStageOfWhatEnds(t *testing.T) {
 // TestStageRefused: what stands against a copy ends its stage before anything is tracked.
 func TestStageRefused(t *testing.T) {
 	for why, change := range map[string]func(n *nodes){
-		"": func(n *nodes) { // the target ends the connection, too, and either may be told
+		"too little": func(n *nodes) { // not that the target then ends the connection
 			n.problems = []migration.Problem{{What: "memory", Why: "too little"}}
 		},
 		"bring the image: no registry": func(n *nodes) {
