@@ -20,7 +20,9 @@ type TCPUnderWay struct {
 	Unaccepted  int // in the queues of listening sockets; also from within
 	Ending      int // closed by its process, but not yet acknowledged by the peer
 	Undelivered int // of those: also with unacknowledged data
-	Within      int // half open or ending, with both ends in the namespace
+	// of all Ending: what is not acknowledged, in bytes; the end itself counts as one
+	UndeliveredBytes int
+	Within           int // half open or ending, with both ends in the namespace
 }
 
 // TCPWatch checks the TCP of a network namespace repeatedly. It is for one goroutine.
@@ -232,6 +234,7 @@ func (t *tcpLook) add(b []byte) error {
 		t.HalfOpen++
 	default:
 		t.Ending++
+		t.UndeliveredBytes += int(sent)
 		if sent > 1 { // the end itself counts as one byte
 			t.Undelivered++
 		}

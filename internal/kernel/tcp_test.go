@@ -114,7 +114,7 @@ func TestTCPUnderWayCounts(t *testing.T) {
 		}
 	}
 	if want := (TCPUnderWay{HalfOpen: 2, Unaccepted: 7, Ending: 3, Undelivered: 1,
-		Within: 3}); found.TCPUnderWay != want || len(found.within) != want.Within {
+		UndeliveredBytes: 1002, Within: 3}); found.TCPUnderWay != want || len(found.within) != want.Within {
 		t.Errorf("%+v, want %+v", found, want)
 	}
 }

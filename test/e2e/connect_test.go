@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,9 +101,67 @@ func (a *askers) end() {
 	a.working.Wait()
 }
 
-// settled is how long a freeze waits for answers that the container has left to the kernel. The rest of a
-// slower answer is lost, on a machine so busy that packets get lost.
+// settled is how long a freeze waits for a client that acknowledges nothing of what the container has left
+// to the kernel. The rest of its answer is lost, on a machine so busy that packets get lost.
 const settled = 2 * time.Second
+
+// TestSlowClient moves a container that has closed a connection whose client takes the answer in longer than
+// a freeze waits for a client that takes nothing.
+func TestSlowClient(t *testing.T) {
+	t.Parallel()
+	c := run(t, nil, "/bin/serve")
+	const size, part = 40_000, 1000
+	conn, err := dialSmall(c.address() + ":7000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	request := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 1), size)
+	if _, err := conn.Write(request); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	took := make(chan error, 1)
+	go func() {
+		pace := time.NewTicker(2 * settled * part / size)
+		defer pace.Stop()
+		for range size / part {
+			<-pace.C
+			if _, err := io.ReadFull(conn, make([]byte, part)); err != nil {
+				took <- err
+				return
+			}
+		}
+		rest, err := io.ReadAll(conn)
+		if err == nil && len(rest) > 0 {
+			err = fmt.Errorf("%d bytes too many", len(rest))
+		}
+		took <- err
+	}()
+	c.migrateBy(cold)
+	if err := <-took; err != nil {
+		t.Errorf("the client lost the rest of its answer: %v", err)
+	}
+}
+
+// dialSmall connects from the client, with a small buffer for what it receives: the rest of an answer stays
+// in the container's kernel.
+func dialSmall(address string) (conn net.Conn, err error) {
+	dialer := net.Dialer{Timeout: patience, Control: func(_, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) {
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4096)
+		})
+		return errors.Join(err, failed)
+	}}
+	err = world.lab.InNetwork("client", func() (err error) {
+		conn, err = dialer.Dial("tcp", address)
+		return err
+	})
+	return conn, err
+}
 
 // one connects, sends a request and closes.
 func (a *askers) one(size uint64, think time.Duration) {

@@ -14,11 +14,15 @@ import (
 // datagrams. The target's kernel knows no sockets for packets of such connections, and answers them with a
 // reset. So all of this has to end before the dump: what takes round trips in Settle, while the container
 // runs and only new connections are held, and what takes moments in Freeze.
-// connections is held, and in Freeze what takes moments.
 const (
 	// settlePatience is enough for a round trip, and for a packet that was lost once: the kernel
 	// retransmits it after a second.
 	settlePatience = 2 * time.Second
+	// deliverPatience is how long peers may take for data that a process has left to the kernel, if they
+	// acknowledge some of the data within each settlePatience. A server that closes a connection after its
+	// answer leaves megabytes to the kernel, which a slow link or peer does not take in settlePatience. New
+	// connections wait meanwhile.
+	deliverPatience = 10 * time.Second
 	// takePatience is how long a server has to accept connections and to read datagrams while all its
 	// packets are held. The server still runs meanwhile. A server that is so busy that it takes longer
 	// loses them.
@@ -47,12 +51,12 @@ const (
 // through may still be on its way within the kernel. Connections within a busy container are never all
 // quiet; Freeze waits for those.
 func (d *Departure) Settle(ctx context.Context) error {
-	end, cancel := context.WithTimeout(ctx, settlePatience)
-	defer cancel()
 	var found kernel.TCPUnderWay
 	began := time.Now()
+	limit := newSettleLimit(began)
 	settled := 0
-	for pause := time.Millisecond; end.Err() == nil; pause = min(pause*3/2, settleLook) {
+	for pause := time.Millisecond; ctx.Err() == nil &&
+		!limit.reached(time.Now(), found.UndeliveredBytes); pause = min(pause*3/2, settleLook) {
 		var err error
 		if found, err = d.tcp.UnderWay(); err != nil {
 			return fmt.Errorf("look at the connections of container %s: %w", d.leaving.Name, err)
@@ -69,6 +73,26 @@ func (d *Departure) Settle(ctx context.Context) error {
 	}
 	d.settled, d.stuck = settled >= 2, found.Unaccepted > 0
 	return ctx.Err()
+}
+
+// settleLimit decides when Settle gives up.
+type settleLimit struct {
+	at, last    time.Time
+	undelivered int // in bytes, at the last check
+}
+
+func newSettleLimit(began time.Time) settleLimit {
+	return settleLimit{at: began.Add(settlePatience), last: began.Add(deliverPatience)}
+}
+
+// reached reports whether Settle has to give up. Peers that have acknowledged data since the last check
+// prolong the wait.
+func (l *settleLimit) reached(now time.Time, undelivered int) bool {
+	if undelivered < l.undelivered {
+		l.at = now.Add(settlePatience)
+	}
+	l.undelivered = undelivered
+	return !now.Before(l.at) || !now.Before(l.last)
 }
 
 // sandboxed reports whether a process lacks a descriptor that CRIU needs. The freeze notices a group that
