@@ -123,7 +123,8 @@ is in the freeze:
   podman volume     podman volume export | podman volume import over ssh, twice
   podman save       podman save | podman load over ssh
   godwit cold, godwit pre-copy, godwit restart
-                    godwit migrate; "godwit restart 0" is restart with nothing copied before the container stops
+                    godwit migrate; "godwit restart 0" is restart with nothing copied before the
+                    container stops
 
 The container runs a program that writes its files all the time and knows the correct contents of each. It
 verifies all files at the end; if anything is lost, the benchmark fails. The files are incompressible.

@@ -17,7 +17,8 @@ ways, on the same links in one run:
   b  Puliafito et al., Sensors 2019  a CoAP server (Eclipse Californium) with 75 MB of data that change at 10
                                      or 500 KB/s
   c  Addad et al.                    an idle container with an init; NGINX streaming a film; 1 Gbit/s
-  d  Souza Junior et al., 2020       RabbitMQ with 400 MB of messages, and 100 of 128 kB a second with confirms
+  d  Souza Junior et al., 2020       RabbitMQ with 400 MB of messages, and 100 of 128 kB a second with
+                                     confirms
 
 The results stand beside the studies' own figures ("published"), which come from the studies' machines.
 

@@ -24,7 +24,8 @@ func newImageCommand() *cobra.Command {
 		Use:   "image NAME",
 		Short: "Make a small image from Debian packages: " + strings.Join(labimage.Names(), ", "),
 		Long: `Make a small image from Debian packages and print its path. The image is made once and then
-kept. This needs apt-get and dpkg-deb (Debian, Ubuntu). Load it on a node with "godwit image load"; its name there is localhost/NAME, or NAME for short.`,
+kept. This needs apt-get and dpkg-deb (Debian, Ubuntu). Load it on a node with "godwit image load"; its
+name there is localhost/NAME, or NAME for short.`,
 		Example: "  godwit-lab exec a -- godwit image load $(godwit-lab image redis)\n" +
 			"  godwit-lab image nginx -o nginx.tar",
 		Args:      cli.Arguments(cobra.ExactArgs(1)),

@@ -118,9 +118,10 @@ run --cni"). The agent must be running. Use the same name and subnet on all node
 addresses from its own part of the subnet, and the agents route to all parts. So no two containers have the
 same address, and each of them can move to any node.
 
-With --firewall (also without an engine), the agent may keep rules in the filters of Docker and ufw from now on,
-in their chains for rules of others (DOCKER-USER, ufw-user-forward), that let forwarded packets of containers
-pass: from and to the pool. The agent makes them again after a boot, and when Docker or ufw starts or reloads.
+With --firewall (also without an engine), the agent may keep rules in the filters of Docker and ufw from now
+on, in their chains for rules of others (DOCKER-USER, ufw-user-forward), that let forwarded packets of
+containers pass: from and to the pool. The agent makes them again after a boot, and when Docker or ufw starts
+or reloads.
 "godwit engine remove --firewall" takes the permission back, and the agent removes them.`,
 		Example: "  godwit engine setup docker\n  godwit engine setup docker --network birds\n  godwit " +
 			"engine setup podman --network birds\n" +

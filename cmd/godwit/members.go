@@ -59,10 +59,11 @@ func printRemoved(w io.Writer, name string, reply *api.RemoveNodeReply) {
 	}
 }
 
-const nodePromoteLong = `Promote gives a node the key of the cluster's authority. That node can then admit and remove nodes and renew certificates, too,
-so that the cluster does not depend on one node. The key travels over the encrypted connection between the two nodes, into a
-file that only root can read. Run promote on a node that has the authority. Root on the other node can then admit any node:
-promote only a node that you trust as much as this one.`
+const nodePromoteLong = `Promote gives a node the key of the cluster's authority. That node can
+then admit and remove nodes and renew certificates, too, so that the cluster does not depend on one node. The
+key travels over the encrypted connection between the two nodes, into a file that only root can read. Run
+promote on a node that has the authority. Root on the other node can then admit any node: promote only a node
+that you trust as much as this one.`
 
 func newNodePromoteCommand() *cobra.Command {
 	return &cobra.Command{

@@ -81,7 +81,8 @@ func newPlanCommand() *cobra.Command {
   godwit plan web b --measure 10s         # watch longer what it writes
   godwit plan web b --deadline 20s --no-post-copy
   godwit plan web b --max-split 1m        # both nodes may be needed for a minute after the handover
-  godwit plan web b --bandwidth-limit 20mbit --json | jq '.predictions[] | [.mode, .downtime_seconds.expected]'`,
+  godwit plan web b --bandwidth-limit 20mbit --json |
+    jq '.predictions[] | [.mode, .downtime_seconds.expected]'`,
 		Args: cli.Arguments(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Container, request.Node = args[0], args[1]

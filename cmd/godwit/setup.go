@@ -25,13 +25,14 @@ func newSetupCommand() *cobra.Command {
 
 const setupCRIULong = `Setup criu makes sure that this machine has a CRIU and a runc that can move containers.
 
-A real trial decides, as in "godwit doctor --trial": if it passes, setup criu changes nothing (unless --force).
-Otherwise it fetches Debian's CRIU 4.2 or later and its runc with apt, and installs them with their libraries
-under /opt/godwit, where every part of Godwit looks first. The system's own packages stay as they are.
+A real trial decides, as in "godwit doctor --trial": if it passes, setup criu changes nothing (unless
+--force). Otherwise it fetches Debian's CRIU 4.2 or later and its runc with apt, and installs them with their
+libraries under /opt/godwit, where every part of Godwit looks first. The system's own packages stay as they
+are.
 
-It needs root, apt and patchelf (apt-get install patchelf). Elsewhere than on Debian, GODWIT_DEBIAN_MIRROR names
-the mirror. To remove what it has installed: rm -r /opt/godwit. A running agent uses them from its
-next migration on.`
+It needs root, apt and patchelf (apt-get install patchelf). Elsewhere than on Debian, GODWIT_DEBIAN_MIRROR
+names the mirror. To remove what it has installed: rm -r /opt/godwit. A running agent uses them from its next
+migration on.`
 
 func newSetupCRIUCommand() *cobra.Command {
 	var force bool

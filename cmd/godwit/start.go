@@ -20,8 +20,8 @@ func addRestartFlag(cmd *cobra.Command, request *api.RunRequest) {
 		string(engine.RestartAlways), string(engine.RestartUnlessStopped))
 }
 
-const startLong = `Start starts containers of "godwit run" that have ended, with their files and their addresses. To
-start a container of another engine, use that engine.
+const startLong = `Start starts containers of "godwit run" that have ended, with their files and their
+addresses. To start a container of another engine, use that engine.
 
 Start refuses a container that is being migrated, or that another node has. The agent asks all other nodes;
 unless the agent has seen the container run here, each of them must answer. --force starts the container even

@@ -38,8 +38,8 @@ func (r Right) String() string {
 func rights() map[string]Right {
 	needed := map[string]Right{}
 	for right, methods := range map[Right]string{
-		RightLook: "Version ListImages Wait List Top Volumes InspectVolume Nodes RolloverStatus Policy Plan " +
-			"Watch Migrations Stages",
+		RightLook: "Version ListImages Wait List Top Volumes InspectVolume Nodes RolloverStatus Policy " +
+			"Plan Watch Migrations Stages",
 		RightMove: "Migrate Set Switch Cancel Resolve Thaw Stage StageAhead Unstage",
 		RightRun:  "LoadImage PullImage RemoveImage Run Start Stop Remove Logs Exec Inspect RemoveVolume",
 	} {

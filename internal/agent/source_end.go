@@ -76,7 +76,8 @@ func (s *source) lossy(err error) error {
 // decideRemedy is what an operator can do who has to decide.
 func (s *source) decideRemedy() string {
 	return fmt.Sprintf(
-		`decide: "godwit migration resolve %s --runs-at source" resumes the frozen copy here, "--runs-at target" removes it`, s.id())
+		`decide: "godwit migration resolve %s --runs-at source" resumes the frozen copy here, `+
+			`"--runs-at target" removes it`, s.id())
 }
 
 // durableTimeout bounds how long a busy disk may take; the step is tried again.

@@ -226,8 +226,8 @@ func (s *source) notKept(err error) {
 		"container", s.definition.Name, "error", err)
 }
 
-// copyKilled reports whether another program has killed the copy here. A keeper puts its end off: it would end
-// as soon as it went on.
+// copyKilled reports whether another program has killed the copy here. A keeper puts its end off: it would
+// end as soon as it went on.
 func (s *source) copyKilled(ctx context.Context) bool {
 	if s.restarts() {
 		return false

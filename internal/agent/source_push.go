@@ -215,7 +215,8 @@ func (s *source) pushPages(ctx context.Context) error {
 	if errors.Is(err, postcopy.ErrSource) { // to try again would not bring them back
 		return &migration.Refusal{Problems: []migration.Problem{{
 			What: "memory of " + s.definition.Name + " here", Why: err.Error(), Remedy: fmt.Sprintf(
-				`it is lost; decide at %s: "godwit migration resolve %s --runs-at target --missing-pages fail" or kill`, s.target.Name, s.id()),
+				`it is lost; decide at %s: "godwit migration resolve %s --runs-at target `+
+					`--missing-pages fail" or kill`, s.target.Name, s.id()),
 		}}}
 	}
 	if err != nil {

@@ -147,7 +147,8 @@ const dockerCheckpoint = "bench"
 // checkpoints returns Docker's directory of a container's checkpoints.
 func (d docker) checkpoints(ctx context.Context, node, container string) (string, error) {
 	out, err := d.bed.exec(ctx, node, "sh", "-c",
-		`echo "$(docker info --format '{{.DockerRootDir}}')/containers/$(docker inspect --format '{{.Id}}' "$0")/checkpoints"`, container)
+		`echo "$(docker info --format '{{.DockerRootDir}}')/containers/`+
+			`$(docker inspect --format '{{.Id}}' "$0")/checkpoints"`, container)
 	dir := strings.TrimSpace(out)
 	if err == nil {
 		_, err = d.bed.exec(ctx, node, "mkdir", "--parents", dir)

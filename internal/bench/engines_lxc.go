@@ -84,7 +84,8 @@ func (l lxc) unpack(ctx context.Context, node, archive, root string) error {
 		return errors.Join(fmt.Errorf("image %s: its manifest is %.200q", archive, out), err)
 	}
 	for _, layer := range manifest[0].Layers {
-		const script = `mkdir --parents "$2" && tar --extract --to-stdout --file "$0" "$1" | tar --extract --directory "$2"`
+		const script = `mkdir --parents "$2" &&
+			tar --extract --to-stdout --file "$0" "$1" | tar --extract --directory "$2"`
 		if _, err := l.bed.exec(ctx, node, "sh", "-c", script, archive, layer, root); err != nil {
 			return err
 		}

@@ -25,7 +25,8 @@ var (
 	consequence = regexp.MustCompile(`^(rlimit: Can't setup RLIMIT_NOFILE|Dumping FAILED|Restoring FAILED|` +
 		`Dump (files|mappings|core|fsnotify|xattr).*failed|Killing processes because of failure|` +
 		`RPC client reported script error|Post dump script|Aborting restore|\d+ (exited|killed|stopped)|` +
-		`Unable to wait|Restorer fail|cg: cgroupd: recv req error|Can't dump task|ns/.* (exited|failed)|.*\bfailed with (-1|1)$|Unexpected exit code)`)
+		`Unable to wait|Restorer fail|cg: cgroupd: recv req error|Can't dump task|ns/.* (exited|failed)|` +
+		`.*\bfailed with (-1|1)$|Unexpected exit code)`)
 )
 
 // Explain finds the first real cause in a CRIU log: the first error that is neither known to be harmless

@@ -165,7 +165,7 @@ func (o *table) give(t *tables, content []byte) error {
 	for !t.stopped.Load() {
 		again, err := os.OpenFile(name, os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
-			return nil //nolint:nilerr // ENXIO: nobody reads it. Any other error comes again when it is opened.
+			return nil //nolint:nilerr // ENXIO: nobody reads it; another error comes again at the opening
 		}
 		_ = again.Close() // nothing was written
 		time.Sleep(time.Millisecond)

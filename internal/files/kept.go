@@ -20,7 +20,8 @@ import (
 // own records:
 //
 //	tree       kind name           what follows is in this tree
-//	directory  depth name          what follows is in this one; first the root, of depth 0, and each before those in it
+//	directory  depth name          what follows is in this one; first the root, of depth 0, and each before
+//	                               those in it
 //	below      name                a directory in the present one, whose own record comes later
 //	file       name size form content
 //	end        directories files

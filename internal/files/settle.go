@@ -11,11 +11,12 @@ import (
 // A file counts as unchanged only if stat returns the same as when the file was read, and if the file was
 // *settled* then: any later write moves its ctime. That does not hold for a file
 //
-//   - whose ctime is not before the beginning of the round: the kernel's clock for files ticks every few milliseconds,
-//     and a second write within a tick leaves no trace;
+//   - whose ctime is not before the beginning of the round: the kernel's clock for files ticks every few
+//     milliseconds, and a second write within a tick leaves no trace;
 //   - that a process maps, shared and writable: a write to a page that is dirty already goes unnoticed
 //     (do_shared_fault and do_wp_page in mm/memory.c call file_update_time at the first one only);
-//   - in tmpfs, whose mapped pages are writable without a fault that would be noticed (shmem has no page_mkwrite);
+//   - in tmpfs, whose mapped pages are writable without a fault that would be noticed (shmem has no
+//     page_mkwrite);
 //   - on a file system whose times come from another clock.
 //
 // A write that began before the round and is still in progress does not move ctime any more either. A

@@ -9,12 +9,12 @@ import (
 // Limits of numbers that must not grow: the last values. If a change makes a number smaller, lower its
 // limit.
 const (
-	maxPackageLines  = 15335 // of a package, without tests and generated files
-	maxCycleLines    = 13543 // of files of one package that all need each other
+	maxPackageLines  = 15338 // of a package, without tests and generated files
+	maxCycleLines    = 13546 // of files of one package that all need each other
 	maxMethods       = 182   // of a type
 	maxFields        = 49    // of a struct
-	maxLongLines     = 51    // that have more than maxColumns
-	maxLongestColumn = 198   // of a line
+	maxLongLines     = 0     // that have more than maxColumns
+	maxLongestColumn = 110   // of a line
 )
 
 // maxColumns is the maximum width of a line of code; a tab counts as four columns.

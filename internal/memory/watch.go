@@ -13,8 +13,9 @@ import (
 // Shared memory need not be compared in the freeze if nobody can have written to it since it was read. All
 // mappings of it are write-protected before that, so
 //
-//   - who writes by way of a mapping has a page fault, by way of a new mapping or a duplicate too, and the kernel counts the
-//     faults of each process. A mark of the page itself would not do: it goes when the mapping lets go of the page (madvise(2));
+//   - who writes by way of a mapping has a page fault, by way of a new mapping or a duplicate too, and the
+//     kernel counts the faults of each process. A mark of the page itself would not do: it goes when the
+//     mapping lets go of the page (madvise(2));
 //   - a process that began, even if it has ended, has taken a number of its pid namespace;
 //   - who writes, punches or cuts by a system call changes its times;
 //   - for devices that write to it there are descriptors or contexts (directIO).

@@ -191,11 +191,14 @@ func listed(names []string) string {
 // works without them.
 const kernelOnlyFeatures = `
 	vme de pse msr pae mce apic mtrr pge mca pat pse36 pn dts acpi ss ht tm ia64 pbe mp nx pdpe1gb
-	constant_tsc up art arch_perfmon pebs bts syscall32 sysenter32 rep_good amd_lbr_v2 lfence_rdtsc acc_power nopl always
+	constant_tsc up art arch_perfmon pebs bts syscall32 sysenter32 rep_good amd_lbr_v2 lfence_rdtsc
+	acc_power nopl always
 	xtopology tsc_reliable nonstop_tsc cpuid extd_apicid amd_dcm aperfmperf rapl nonstop_tsc_s3 tsc_known_freq
 	dtes64 monitor ds_cpl vmx smx est tm2 cid sdbg xtpr pdcm pcid dca x2apic tsc_deadline_timer hypervisor
-	cmp_legacy svm extapic cr8_legacy ibs osvw skinit wdt tce nodeid_msr topoext perfctr_core perfctr_nb bpext ptsc
-	perfctr_llc ring3mwait cpuid_fault cpb epb cat_l3 cat_l2 cdp_l3 cdp_l2 invpcid_single hw_pstate proc_feedback pti
+	cmp_legacy svm extapic cr8_legacy ibs osvw skinit wdt tce nodeid_msr topoext perfctr_core perfctr_nb
+	bpext ptsc
+	perfctr_llc ring3mwait cpuid_fault cpb epb cat_l3 cat_l2 cdp_l3 cdp_l2 invpcid_single hw_pstate
+	proc_feedback pti
 	intel_ppin ssbd mba rsb_ctxsw ibrs ibpb stibp ibrs_enhanced xcompacted
 	tpr_shadow vnmi flexpriority ept vpid vmmcall vmcall ept_ad pvunlock vcpupreempt tdx_guest
 	tsc_adjust sgx smep erms invpcid cqm rdt_a smap intel_pt cqm_llc cqm_occup_llc cqm_mbm_total cqm_mbm_local
@@ -205,7 +208,8 @@ const kernelOnlyFeatures = `
 	npt lbrv svm_lock nrip_save tsc_scale vmcb_clean flushbyasid decodeassists pausefilter pfthreshold avic
 	v_vmsave_vmload vgif x2avic v_spec_ctrl idle_hlt
 	umip la57 sgx_lc bus_lock_detect overflow_recov succor smca
-	tsx_force_abort md_clear hybrid_cpu pconfig arch_lbr ibt flush_l1d arch_capabilities core_capability spec_ctrl
+	tsx_force_abort md_clear hybrid_cpu pconfig arch_lbr ibt flush_l1d arch_capabilities core_capability
+	spec_ctrl
 	intel_stibp rtm_always_abort srbds_ctrl
 	sme sev vm_page_flush sev_es v_tsc_aux sme_coherent debug_swap sev_snp svsm
 	autoibrs null_sel_clr_base no_nested_data_bp wrmsr_xx_base_ns sbpb srso_no msr_imm amd_htr_cores

@@ -18,7 +18,7 @@ import (
 // one tracker at a time. So a migration or a stage ends the watching first (Stop), and watching does not
 // begin while there is one.
 type Samples struct {
-	ctx  context.Context //nolint:containedctx // The life of the node: measuring outlives the calls that begin it.
+	ctx  context.Context //nolint:containedctx // the life of the node: longer than the calls
 	node Node
 	name string // of the node
 	log  *slog.Logger

@@ -138,8 +138,8 @@ func (s Sysctl) path() string { return "/proc/sys/" + strings.ReplaceAll(s.Name,
 func Sysctls() ([]Sysctl, error) {
 	all := []Sysctl{
 		{Name: "net.ipv4.tcp_slow_start_after_idle", Want: "0",
-			Why: "a data connection that waited for longer than a " +
-				"retransmission timeout would begin with a window of 14 KiB again, in the middle of a freeze"},
+			Why: "a data connection that waited for longer than a retransmission timeout " +
+				"would begin with a window of 14 KiB again, in the middle of a freeze"},
 		{Name: "net.ipv4.tcp_no_metrics_save", Want: "1",
 			Why: "a lossy moment on one connection would make the next " +
 				"ones to the same node start slowly"},

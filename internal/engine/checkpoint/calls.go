@@ -27,7 +27,8 @@ func PassedCalls(first int, filter *specs.LinuxSeccomp) []string {
 type filtering struct{ mode, filters string }
 
 // passedCalls returns nil if the first process may have added a filter of its own, which its children
-// inherit: it then has more filters than this process and one of its engine. Linux counts filters from 5.9 on;
+// inherit: it then has more filters than this process and one of its engine. Linux counts filters from 5.9
+// on;
 // before that, nothing is known.
 func passedCalls(first, own filtering, filter *specs.LinuxSeccomp) []string {
 	if first.mode == "0" {
@@ -83,7 +84,8 @@ func AgreeCalls(title string, spec *specs.Spec, passed []string) error {
 // container's next move: the processes keep their filters, whatever the specification says here. The result
 // is never nil; it is empty if the container came without a list.
 func KnownCalls(passed []string) []string {
-	known := slices.DeleteFunc(slices.Clone(passed[:min(len(passed), engine.MaxPassedCalls)]), func(name string) bool {
+	known := slices.Clone(passed[:min(len(passed), engine.MaxPassedCalls)])
+	known = slices.DeleteFunc(known, func(name string) bool {
 		return !slices.Contains(vet.Passed(nil), name)
 	})
 	return append([]string{}, known...)

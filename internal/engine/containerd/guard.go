@@ -27,7 +27,8 @@ const leavingVariable = shim.GuardVariable + "=leaving"
 
 // guardHook returns the hook. A hook without a shell would need a program of Godwit, which might be gone.
 func guardHook() specs.Hook {
-	const script = `cat >/dev/null; echo "this container has moved, or is moving, to another node: godwit migration ls" >&2; exit 1`
+	const script = `cat >/dev/null
+		echo "this container has moved, or is moving, to another node: godwit migration ls" >&2; exit 1`
 	return specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", script},
 		Env: []string{"PATH=/usr/bin:/bin", leavingVariable}}
 }

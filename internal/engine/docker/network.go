@@ -228,7 +228,8 @@ func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 		const instead = "; or start the container on a network of its own: docker network create --subnet " +
 			"on both nodes"
 		if !known {
-			return `give Docker's default bridge the same subnet on both nodes ("bip" in /etc/docker/daemon.json, and restart Docker)` + instead
+			return `give Docker's default bridge the same subnet on both nodes ("bip" in ` +
+				`/etc/docker/daemon.json, and restart Docker)` + instead
 		}
 		gateway := end.Gateway
 		if !gateway.IsValid() { // Docker does not report the gateway of its default bridge: the first address

@@ -48,7 +48,9 @@ func testUsers(t *testing.T, f Fixture) {
 
 func testLimits(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
-	limits := func(l engine.Limits) func(*engine.Definition) { return func(d *engine.Definition) { d.Limits = l } }
+	limits := func(l engine.Limits) func(*engine.Definition) {
+		return func(d *engine.Definition) { d.Limits = l }
+	}
 	d := run(t, n, "sleep 60", limits(engine.Limits{MemoryBytes: 32 << 20, CPUs: 0.5, Pids: 12}))
 	checkLimits(t, n, d.ID)
 	hungry := run(t, n, "a=x; while :; do a=$a$a; done", limits(engine.Limits{MemoryBytes: 16 << 20}))
@@ -194,7 +196,9 @@ func testReadOnly(t *testing.T, f Fixture) {
 
 func testVolumes(t *testing.T, f Fixture) {
 	n := f.NewNode(t)
-	volume := func(v ...engine.Volume) func(*engine.Definition) { return func(d *engine.Definition) { d.Volumes = v } }
+	volume := func(v ...engine.Volume) func(*engine.Definition) {
+		return func(d *engine.Definition) { d.Volumes = v }
+	}
 	check(t, n, "echo kept >/a/file; echo deep >/a/b/file", "",
 		volume(engine.Volume{Name: "inner", Path: "/a/b"}, engine.Volume{Name: "outer", Path: "/a"}))
 	check(t, n, "cat /v/file /w/file; touch /v/x 2>/dev/null || echo read-only", "kept\ndeep\nread-only\n",

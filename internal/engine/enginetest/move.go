@@ -84,8 +84,9 @@ func testMoveTerminal(t *testing.T, f Fixture) {
 
 func testMoveFiles(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
-	script := `echo root >/etc/mine; rm /etc/group; echo vol >/data/file; echo shm >/dev/shm/file; echo host >>/etc/hosts
-		exec 3>/tmp/gone; echo deleted >&3; rm /tmp/gone; exec 4</data/file; mkfifo /dev/fifo; echo ready; while :; do sleep 0.05; done`
+	script := `echo root >/etc/mine; rm /etc/group; echo vol >/data/file; echo shm >/dev/shm/file
+		echo host >>/etc/hosts; exec 3>/tmp/gone; echo deleted >&3; rm /tmp/gone; exec 4</data/file
+		mkfifo /dev/fifo; echo ready; while :; do sleep 0.05; done`
 	d := run(t, a, script,
 		func(d *engine.Definition) { d.Volumes = []engine.Volume{{Name: "data", Path: "/data"}} })
 	said(t, a, d.ID, "ready")

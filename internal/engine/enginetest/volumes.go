@@ -30,7 +30,8 @@ func staying(d engine.Definition, keys ...string) engine.Definition {
 func testMoveVolumes(t *testing.T, f Fixture) {
 	a, b := f.NewNode(t), f.NewNode(t)
 	host := t.TempDir()
-	const script = `echo own >/own/file; for d in own/deep own/deep/fast fast/slow; do echo $d >/$d/file; done; echo fast >/fast/file; echo host >/host/file; echo own >/left/file; exec 3<>/host/file
+	const script = `echo own >/own/file; for d in own/deep own/deep/fast fast/slow; do echo $d >/$d/file; done
+		echo fast >/fast/file; echo host >/host/file; echo own >/left/file; exec 3<>/host/file
 		exec 4>/fast/open; echo ready; while :; do sleep 0.05; done`
 	d := run(t, a, script, withVolumes(
 		engine.Volume{Name: "own", Path: "/own"},

@@ -136,8 +136,8 @@ var limitKey = regexp.MustCompile(`^lxc\.` + limits + `$`)
 // shows the container files of the node; checkSetting examines the keys that could.
 var movable = regexp.MustCompile(
 	`^lxc\.(include|arch|autodev|autodev\.tmpfs\.size|tty\.max|tty\.dir|pty\.max|console\.path|uts\.name|` +
-		`cap\.(drop|keep)|signal\.(halt|reboot|stop)|start\.(auto|delay|order)|group|init\.(cmd|cwd|uid|gid)|environment|` +
-		limits +
+		`cap\.(drop|keep)|signal\.(halt|reboot|stop)|start\.(auto|delay|order)|group|` +
+		`init\.(cmd|cwd|uid|gid)|environment|` + limits +
 		`|apparmor\.(profile|allow_incomplete|allow_nesting)|seccomp\.profile|no_new_privs|prlimit\.[a-z]+|` +
 		`mount\.(auto|entry)|rootfs\.path|ephemeral|log\.level|` +
 		`net\.0\.(type|flags|name|hwaddr|mtu|ipv4\.address|ipv4\.gateway|veth\.mode|veth\.pair))$`)

@@ -108,7 +108,8 @@ type when struct {
 const arrivalAnnotation = "io.godwit.arrival"
 
 // saysMoving is the shell script of a guard.
-const saysMoving = `echo "container %s has moved, or is moving, to or from another node: godwit migration ls" >&2; exit 1`
+const saysMoving = `echo "container %s has moved, or is moving, to or from another node: ` +
+	`godwit migration ls" >&2; exit 1`
 
 // guarding returns the path of the file that guards a container.
 func (a *adapter) guarding(engineID string) string {

@@ -323,7 +323,8 @@ const defaultNetwork = "podman"
 // already exist. The default network cannot be made on demand.
 func makeNetwork(own engine.Network, end *endpoint, already bool) string {
 	if own.Bridge == defaultNetwork {
-		return `give Podman's default network the same subnet on both nodes (default_subnet in containers.conf), or start the container on one of its own: ` +
+		return `give Podman's default network the same subnet on both nodes (default_subnet in ` +
+			`containers.conf), or start the container on one of its own: ` +
 			"podman network create --subnet on both nodes"
 	}
 	command := "podman network create on both nodes, with the same --subnet"

@@ -38,7 +38,8 @@ func debian() recipe {
 				"etc/fstab":      "",
 				"etc/nginx/nginx.conf": strings.NewReplacer("user www-data;", "user root;", "http {",
 					"http {\n\tkeepalive_requests 1000000000;").Replace(nginxConfig),
-				"etc/systemd/system/service.d/10-addresses.conf": "[Service]\nIPAddressDeny=\nIPAddressAllow=\n",
+				"etc/systemd/system/service.d/10-addresses.conf": "[Service]\n" +
+					"IPAddressDeny=\nIPAddressAllow=\n",
 			},
 		}},
 		Config: config{Env: []string{searchPath}, Cmd: []string{"/sbin/init"}, StopSignal: "SIGRTMIN+3",

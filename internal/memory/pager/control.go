@@ -17,7 +17,8 @@ import (
 //	pager: ok         it listens and has a guard, or an error
 //	agent: serve      with two descriptors: the image
 //	pager: ok         it waits for CRIU, or an error
-//	agent: restored   all processes are there, and none runs yet; without it nothing is filled before they do
+//	agent: restored   all processes are there, and none runs yet; without it nothing is filled before they
+//	                  do
 //	agent: resumed    the processes run; without it the background begins a little later
 //
 // If the connection ends before CRIU has come, the pager ends, and nothing runs. After that it does not

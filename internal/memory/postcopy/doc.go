@@ -5,8 +5,9 @@
 // which a process waits is never behind others:
 //
 //	urgent  target to source: remote faults; source to target: the requested pages, one for each fault
-//	push    source to target: all other pages, in the order in which they are probably needed; target to source: what is
-//	        missing (first), how far it is (about once a second), and that it has all (last)
+//	push    source to target: all other pages, in the order in which they are probably needed;
+//	        target to source: what is missing (first), how far it is (about once a second), and that it has
+//	        all (last)
 //
 // The package must not know agents, engines, CRIU or processes, nor who makes the connections, and when
 // they are made again.
@@ -58,7 +59,8 @@
 //
 //	want      remote faults: task (u32), address (u64); 1 to 4096 times
 //	pages     runs of pages as memory.Encoder writes them
-//	changes   pages as changes to what the target has had: task (u32), address (u64), digest (2 x u64), length (u16), delta
+//	changes   pages as changes to what the target has had: task (u32), address (u64), digest (2 x u64),
+//	          length (u16), delta
 //	missing   maps as memory.EncodeMap writes them; its name is "changes" if the target can take these
 //	status    memory.FillReport as JSON, at most 64 KiB
 //	complete  the same

@@ -26,8 +26,10 @@ import (
 // The pages are a sequence of numbers (uvarint), followed by what they announce:
 //
 //	0                         the page as it is
-//	file, page, length        the number of a file, counted from 1, that of a page in it, and a delta to that page
-//	  the first time: layer, length    before page: the number of the image's layer, and the path of the file in it
+//	file, page, length        the number of a file, counted from 1, that of a page in it, and a delta to
+//	                          that page
+//	  the first time: layer, length    before page: the number of the image's layer, and the path of the
+//	                                   file in it
 //
 // After the last one comes noMore and the digest of all pages.
 

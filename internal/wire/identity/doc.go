@@ -10,7 +10,8 @@
 //
 // On disk, below the state directory:
 //
-//	identity/node.pem       the node's key, its certificate and the CA's, in one file so that they change together
+//	identity/node.pem       the node's key, its certificate and the CA's, in one file so that they change
+//	                        together
 //	identity/node.json      Node and pool
 //	identity/trust.json     the authorities that the node trusts, once the first has been rolled over
 //	identity/revoked.json   the nodes that have been removed, each entry signed by the CA
