@@ -36,9 +36,10 @@ setup: ## install what is needed: packages, Go, a CRIU and a runc that work here
 	scripts/setup-criu.sh
 
 .PHONY: build
-build: ## build/godwit and build/godwit-lab, static, for this machine
+build: ## build/godwit, build/godwit-controller and build/godwit-lab, static, for this machine
 	@mkdir -p build
 	$(GO_BUILD) -o build/godwit ./cmd/godwit
+	$(GO_BUILD) -o build/godwit-controller ./cmd/godwit-controller
 	$(GO_BUILD) -o build/godwit-lab ./cmd/godwit-lab
 
 .PHONY: build-all
@@ -259,17 +260,20 @@ PROTOC_GEN_GO ?= v1.36.12
 PROTOC_GEN_GO_GRPC ?= v1.6.2
 
 .PHONY: generate
-generate: ## internal/api from godwit.proto (needs protoc: package protobuf-compiler)
+generate: ## internal/api from its .proto files (needs protoc: package protobuf-compiler)
 	@mkdir -p build/tools
 	GOBIN=$(CURDIR)/build/tools go install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO)
 	GOBIN=$(CURDIR)/build/tools go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC)
 	PATH='$(CURDIR)/build/tools':$$PATH protoc -I internal/api --go_out=internal/api --go_opt=paths=source_relative \
-	  --go-grpc_out=internal/api --go-grpc_opt=paths=source_relative internal/api/godwit.proto
+	  --go-grpc_out=internal/api --go-grpc_opt=paths=source_relative \
+	  internal/api/godwit.proto internal/api/controller.proto
 
 .PHONY: install
-install: build ## godwit (not godwit-lab), its manual pages, the guide and systemd units into DESTDIR/PREFIX (default /usr/local)
+install: build ## godwit and godwit-controller (not godwit-lab), their manual pages, the guide and systemd units into DESTDIR/PREFIX (default /usr/local)
 	install -D -m 0755 build/godwit '$(DESTDIR)$(PREFIX)/bin/godwit'
+	install -D -m 0755 build/godwit-controller '$(DESTDIR)$(PREFIX)/bin/godwit-controller'
 	build/godwit man '$(DESTDIR)$(PREFIX)/share/man/man1'
+	build/godwit-controller man '$(DESTDIR)$(PREFIX)/share/man/man1'
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit' README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs' docs/*.md docs/recording.svg
 	install -D -m 0644 -t '$(DESTDIR)$(PREFIX)/share/doc/godwit/docs/internals' docs/internals/*.md
@@ -279,7 +283,7 @@ install: build ## godwit (not godwit-lab), its manual pages, the guide and syste
 
 .PHONY: uninstall
 uninstall: ## remove what install put there; containers and state stay
-	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(PREFIX)'/share/man/man1/godwit*.1
+	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(PREFIX)/bin/godwit-controller' '$(DESTDIR)$(PREFIX)'/share/man/man1/godwit*.1
 	rm -f '$(DESTDIR)$(UNITDIR)/godwit-agent.service' '$(DESTDIR)$(UNITDIR)/godwit-containers.service' '$(DESTDIR)$(UNITDIR)/godwit.slice'
 	rm -rf '$(DESTDIR)$(PREFIX)/share/doc/godwit'
 

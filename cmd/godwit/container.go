@@ -235,7 +235,7 @@ find out where it runs; or another program has thawed the frozen copy of a conta
 migration may run.`
 
 func newPsCommand() *cobra.Command {
-	var all, asJSON bool
+	var all, asJSON, everywhere bool
 	cmd := &cobra.Command{
 		Use:     "ps",
 		Short:   "List the containers of this node, of all engines",
@@ -243,6 +243,9 @@ func newPsCommand() *cobra.Command {
 		Example: "  godwit ps\n  godwit ps --all --json",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if everywhere || asksController(cmd) {
+				return clusterContainers(cmd, all, asJSON)
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.List(cmd.Context(), &api.ListRequest{All: all})
 				if err != nil {
@@ -257,6 +260,8 @@ func newPsCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include containers that are not running")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVarP(&everywhere, "all-nodes", "A", false, "list the containers of all nodes; needs "+
+		"--controller")
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -140,6 +141,13 @@ func newMigrateCommand() *cobra.Command {
 				checkCheckpoints(checkpoints)); err != nil {
 				return err
 			}
+			if asksController(cmd) {
+				if err := onlyMode(cmd); err != nil {
+					return err
+				}
+				move := &api.MoveRequest{Container: args[0], Node: args[1], Mode: request.Mode}
+				return moveByController(cmd, move, asJSON, detach)
+			}
 			demands.fill(request)
 			if request.Checkpoints = checkpoints; checkpoints == 0 && cmd.Flags().Changed("checkpoints") {
 				request.Checkpoints = migration.NoCheckpoints
@@ -201,6 +209,20 @@ func checkModeFlags(cmd *cobra.Command, mode string) error {
 		}
 	}
 	return nil
+}
+
+// onlyMode refuses flags that a controller does not pass on.
+func onlyMode(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		switch flag.Name {
+		case "mode", "json", "detach", "controller", "controller-token":
+		default:
+			err = errors.Join(err, cli.Usage(fmt.Errorf("--%s does not work with --controller: use it "+
+				"at the "+
+				"node that has the container", flag.Name)))
+		}
+	})
+	return err
 }
 
 // checkCheckpoints refuses a meaningless number as an error of usage.

@@ -33,13 +33,16 @@ prefix that no other ID has.`,
 }
 
 func newMigrationListCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, all bool
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Short:   "List the migrations from and to this node, the latest first",
 		Example: "  godwit migration ls --json | jq '.[].downtime_seconds'",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if all || asksController(cmd) {
+				return clusterIntents(cmd, asJSON)
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reports, err := reports(cmd.Context(), agent)
 				if err != nil {
@@ -54,6 +57,8 @@ func newMigrationListCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVarP(&all, "all", "A", false,
+		"list the controller's migrations: queued, under way, recommended and past, with the reason of each")
 	return cmd
 }
 

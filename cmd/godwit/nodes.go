@@ -22,6 +22,9 @@ func newNodesCommand() *cobra.Command {
 		Example: "  godwit nodes\n  godwit nodes --measure --json",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asksController(cmd) {
+				return clusterNodes(cmd, asJSON)
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.Nodes(cmd.Context(), &api.NodesRequest{Measure: measure})
 				if err != nil {
@@ -88,6 +91,7 @@ func withAgentCommands(node *cobra.Command) *cobra.Command {
 	node = withTokenCommand(node)
 	node.AddCommand(newNodeRmCommand(), newNodePromoteCommand(), newNodeDemoteCommand())
 	node.AddCommand(newNodeRolloverCommand())
+	node.AddCommand(newControllerNodeCommands()...)
 	return node
 }
 

@@ -21,6 +21,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.PersistentFlags().String("socket", defaultSocket(),
 		"unix socket of the agent (environment: GODWIT_SOCKET)")
+	addControllerFlags(root)
 	root.AddGroup(
 		&cobra.Group{ID: "move", Title: "Move containers:"},
 		&cobra.Group{ID: "run", Title: "Run containers (embedded engine):"},

@@ -527,6 +527,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.restarts.run(a.ctx) })
 	all.Go(func() { a.keeper.Watch(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
+	all.Go(a.guarded(func() { runUplink(a.ctx, a) }))
 	a.placements.begin()
 	a.supervisor.tell("READY=1")
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)

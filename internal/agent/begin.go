@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -168,9 +169,10 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 			container.Definition.Name, container.State))
 	}
 	spec := migration.Spec{
-		ID: randomHex(8), Side: migration.Source, Container: container.Definition.ID,
-		Name:   container.Definition.Name,
-		Source: a.self.Name, Target: node.Name, Mode: mode, Started: time.Now().UTC(),
+		ID: cmp.Or(request.Migration, randomHex(8)), Side: migration.Source,
+		Container: container.Definition.ID,
+		Name:      container.Definition.Name,
+		Source:    a.self.Name, Target: node.Name, Mode: mode, Started: time.Now().UTC(),
 	}
 	return spec, container.Definition, node, nil
 }

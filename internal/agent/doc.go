@@ -18,4 +18,5 @@
 //	restart_policies.go, presence.go          which container starts again, and where containers are
 //	placement*.go, staging.go, foresee.go     copies ahead of a move, and forecasts
 //	places.go, greeted.go, noticing.go        adapters to packages location, lease, inventory and attachment
+//	uplinked.go                               adapter to package uplink, the connection to a controller
 package agent

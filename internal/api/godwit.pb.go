@@ -3095,6 +3095,7 @@ type MigrateRequest struct {
 	NoPostCopy                  bool                   `protobuf:"varint,52,opt,name=no_post_copy,json=noPostCopy,proto3" json:"no_post_copy,omitempty"`                                                        // mode auto: its state is never to be on two nodes
 	MaxSplitSeconds             float64                `protobuf:"fixed64,55,opt,name=max_split_seconds,json=maxSplitSeconds,proto3" json:"max_split_seconds,omitempty"`                                        // both nodes may be needed for so long after the handover; 0: the default of the node and the mode
 	Spill                       bool                   `protobuf:"varint,56,opt,name=spill,proto3" json:"spill,omitempty"`                                                                                      // pages that stay after the handover are written to the disk, too
+	Migration                   string                 `protobuf:"bytes,58,opt,name=migration,proto3" json:"migration,omitempty"`                                                                               // id that the caller chooses, so that the request can be repeated; empty: the agent chooses
 	NewInodes                   bool                   `protobuf:"varint,57,opt,name=new_inodes,json=newInodes,proto3" json:"new_inodes,omitempty"`                                                             // programs do not mind that files which they have open get other inodes
 	Forecast                    bool                   `protobuf:"varint,54,opt,name=forecast,proto3" json:"forecast,omitempty"`                                                                                // of a plan: also what each mode would cost
 	WatchSeconds                float64                `protobuf:"fixed64,53,opt,name=watch_seconds,json=watchSeconds,proto3" json:"watch_seconds,omitempty"`                                                   // of a plan: for how long to watch what it writes; 0: as for a migration
@@ -3243,6 +3244,13 @@ func (x *MigrateRequest) GetSpill() bool {
 		return x.Spill
 	}
 	return false
+}
+
+func (x *MigrateRequest) GetMigration() string {
+	if x != nil {
+		return x.Migration
+	}
+	return ""
 }
 
 func (x *MigrateRequest) GetNewInodes() bool {
@@ -7073,7 +7081,7 @@ const file_godwit_proto_rawDesc = "" +
 	"\n" +
 	"TokenReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xda\x05\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xf8\x05\n" +
 	"\x0eMigrateRequest\x12\x1c\n" +
 	"\tcontainer\x18\x01 \x01(\tR\tcontainer\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -7093,7 +7101,8 @@ const file_godwit_proto_rawDesc = "" +
 	"\fno_post_copy\x184 \x01(\bR\n" +
 	"noPostCopy\x12*\n" +
 	"\x11max_split_seconds\x187 \x01(\x01R\x0fmaxSplitSeconds\x12\x14\n" +
-	"\x05spill\x188 \x01(\bR\x05spill\x12\x1d\n" +
+	"\x05spill\x188 \x01(\bR\x05spill\x12\x1c\n" +
+	"\tmigration\x18: \x01(\tR\tmigration\x12\x1d\n" +
 	"\n" +
 	"new_inodes\x189 \x01(\bR\tnewInodes\x12\x1a\n" +
 	"\bforecast\x186 \x01(\bR\bforecast\x12#\n" +

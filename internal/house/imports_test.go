@@ -13,7 +13,11 @@ var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
 	"cmd/godwit": "agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
 		"engine/docker engine/embedded engine/lxc engine/oci engine/podman engine/shim kernel " +
-		"memory/pager migration network network/wireguard predict scripts units wire/identity",
+		"memory/pager migration network network/wireguard predict scripts units uplink wire/identity " +
+		"wire/pinned",
+	// cmd/godwit-controller: no agent, no engine.
+	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
+		"controller/store/etcdstore units uplink",
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
@@ -23,7 +27,7 @@ var mayImport = map[string]string{
 		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
 		"residual sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
-		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
+		"transfer/memory/rounds transfer/progress transfer/proof transfer/state uplink wire wire/identity " +
 		"wire/stream",
 	"internal/access": "api audit kernel wire",
 	// lease: does not find out whether a container is gone.
@@ -48,8 +52,16 @@ var mayImport = map[string]string{
 	"internal/compat":              "",
 	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
-	"internal/criu":       "criu/vet kernel",
-	"internal/criu/vet":   "",
+	// controller: asks agents; neither the agent nor etcd is linked into it.
+	"internal/controller": "api controller/decide controller/executor controller/store guard migration " +
+		"wire/identity wire/pinned",
+	"internal/controller/decide":          "",
+	"internal/controller/executor":        "",
+	"internal/controller/store":           "",
+	"internal/controller/store/etcdstore": "controller/store guard",
+	"internal/controller/store/storetest": "controller/store",
+	"internal/criu":                       "criu/vet kernel",
+	"internal/criu/vet":                   "",
 	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
@@ -149,9 +161,12 @@ var mayImport = map[string]string{
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	"internal/units":          "",
+	// uplink: the agent's side of the controller: nothing of the other side is linked into the agent.
+	"internal/uplink": "api durable engine guard kernel migration wire/identity wire/pinned",
 	// wire: moves bytes between nodes that know each other; the agent interprets them.
 	"internal/wire":                   "guard patience wire/identity wire/stream",
 	"internal/wire/identity":          "",
+	"internal/wire/pinned":            "",
 	"internal/wire/stream":            "guard",
 	"internal/wire/stream/streamtest": "wire/stream",
 	"scripts":                         "",
@@ -159,7 +174,8 @@ var mayImport = map[string]string{
 
 // pure packages decide and never act, so that every situation can be tested and reproduced: the same input
 // gives the same output. They have no clock, either: see forbidigo in .golangci.yml.
-var pure = []string{"compat", "migration", "placement", "policy", "predict", "units"}
+var pure = []string{"compat", "controller/decide", "controller/executor", "migration", "placement", "policy",
+	"predict", "units"}
 
 // impure are packages of the standard library and others that act, wait, lock, or draw random numbers.
 var impure = []string{"os", "io/fs", "net", "net/http", "syscall", "golang.org/x/sys/unix", "context", "sync",

@@ -199,8 +199,9 @@ func GoBuild(ctx context.Context, to, pkg string) error {
 	return nil
 }
 
-// Packages of the programs: Program is tested; Helper is godwit-lab.
+// Packages of the programs: Program and Controller are tested; Helper is godwit-lab.
 const (
-	Program = "github.com/godwit/godwit/cmd/godwit"
-	Helper  = "github.com/godwit/godwit/cmd/godwit-lab"
+	Program    = "github.com/godwit/godwit/cmd/godwit"
+	Controller = "github.com/godwit/godwit/cmd/godwit-controller"
+	Helper     = "github.com/godwit/godwit/cmd/godwit-lab"
 )

@@ -1,0 +1,286 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/controller/executor"
+	"github.com/godwit/godwit/internal/controller/store"
+	"github.com/godwit/godwit/internal/wire/pinned"
+)
+
+// keepIntents is how many ended intents are kept.
+const keepIntents = 1000
+
+// cluster is what the leader knows.
+type cluster struct {
+	store       store.Store
+	term        store.Term
+	log         *slog.Logger
+	now         func() time.Time
+	enforce     bool
+	fingerprint pinned.Fingerprint
+	kicked      chan struct{} // has room for one: something has changed
+
+	mu          sync.Mutex
+	state       store.State
+	live        map[string]*liveNode // by name
+	queue       *executor.Queue
+	waits       map[string]string // what intents wait for, by id
+	recommended []*api.Intent
+	obstacles   map[string][]string // why containers do not leave a node, by its name
+	failures    map[string]failure  // by container
+	changed     chan struct{}       // closed, and replaced, when an intent changes
+}
+
+// liveNode is what a node says.
+type liveNode struct {
+	session    *session  // nil: it is not connected
+	since      time.Time // it is connected, or was last heard
+	version    string
+	address    string
+	free       int64
+	containers map[string]*api.NodeContainer // by id
+	rates      map[string]float64            // bits per second, by the other node's name
+}
+
+// session is a node's stream.
+type session struct {
+	commands chan *api.Command
+	replaced chan struct{} // closed when the node has another stream
+}
+
+// failure keeps a container that did not move from being tried again at once.
+type failure struct {
+	count int
+	at    time.Time
+}
+
+const (
+	firstRetry = 10 * time.Second
+	maxRetry   = 10 * time.Minute
+)
+
+func (f failure) notBefore() time.Time {
+	if f.count == 0 {
+		return time.Time{}
+	}
+	return f.at.Add(min(firstRetry<<min(f.count-1, 10), maxRetry))
+}
+
+// openCluster reads the desired state. What was sent by an earlier leader is under way.
+func openCluster(ctx context.Context, config Config, term store.Term) (*cluster, error) {
+	records, err := config.Store.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	state, err := store.Decode(records)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{
+		store: config.Store, term: term, log: config.Log, now: time.Now, enforce: config.Enforce,
+		kicked: make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
+		queue: executor.NewQueue(config.Limits), waits: map[string]string{},
+		obstacles: map[string][]string{}, failures: map[string]failure{}, changed: make(chan struct{}),
+	}
+	for _, one := range state.Intents {
+		if !one.State.Ended() {
+			c.queue.Add(jobOf(one))
+		}
+	}
+	return c, nil
+}
+
+func jobOf(one store.Intent) executor.Job {
+	return executor.Job{
+		ID: one.ID, Container: one.Container, Name: one.Name, From: one.From, To: one.To, Mode: one.Mode,
+		Generation: one.Generation, Priority: one.Priority, Created: one.Created.UnixNano(),
+		Sent: one.State != store.Queued,
+	}
+}
+
+// kick lets the loop look at the world again.
+func (c *cluster) kick() {
+	select {
+	case c.kicked <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// keyPair is the certificate that all controllers of the cluster show; the first leader makes it.
+func (c *cluster) keyPair(ctx context.Context) ([]byte, error) {
+	if kept, found := c.state.KeyPairs[keyPairName]; found {
+		return kept.PEM, nil
+	}
+	pair, err := pinned.NewCertificate("controller.godwit", c.now())
+	if err != nil {
+		return nil, err
+	}
+	made := store.KeyPair{PEM: pair}
+	if err := write(ctx, c, store.KindKeyPair, keyPairName, made); err != nil {
+		return nil, err
+	}
+	c.state.KeyPairs[keyPairName] = made
+	return pair, nil
+}
+
+// write makes one record durable.
+func write(ctx context.Context, c *cluster, kind store.Kind, name string, value any) error {
+	change, err := store.Put(kind, name, value)
+	if err != nil {
+		return err
+	}
+	return c.store.Commit(ctx, c.term, change)
+}
+
+// saveIntents makes intents durable together with the generations of their containers, and then visible.
+func (c *cluster) saveIntents(ctx context.Context, intents []store.Intent,
+	containers []store.Container) error {
+	var changes []store.Change
+	for _, one := range intents {
+		change, err := store.Put(store.KindIntent, one.ID, one)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, change)
+	}
+	for _, one := range containers {
+		change, err := store.Put(store.KindContainer, one.ID, one)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, change)
+	}
+	surplus := c.surplus()
+	for _, id := range surplus[:min(len(surplus), store.MaxChanges-len(changes))] {
+		changes = append(changes, store.Remove(store.KindIntent, id))
+		delete(c.state.Intents, id)
+	}
+	if err := c.store.Commit(ctx, c.term, changes...); err != nil {
+		return err
+	}
+	for _, one := range intents {
+		c.state.Intents[one.ID] = one
+	}
+	for _, one := range containers {
+		c.state.Containers[one.ID] = one
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return nil
+}
+
+// surplus are the ids of ended intents that need not be kept, the oldest first.
+func (c *cluster) surplus() []string {
+	if len(c.state.Intents) <= keepIntents {
+		return nil
+	}
+	var ended []store.Intent
+	for _, one := range c.state.Intents {
+		if one.State.Ended() {
+			ended = append(ended, one)
+		}
+	}
+	slices.SortFunc(ended, func(a, b store.Intent) int { return a.EndedAt.Compare(b.EndedAt) })
+	var ids []string
+	for _, one := range ended[:min(len(ended), len(c.state.Intents)-keepIntents)] {
+		ids = append(ids, one.ID)
+	}
+	return ids
+}
+
+// container finds the record of a container, or makes the first.
+func (c *cluster) container(id string) store.Container {
+	kept, found := c.state.Containers[id]
+	if !found {
+		kept.ID = id
+	}
+	return kept
+}
+
+// outcome takes over what an agent says of a command.
+func (c *cluster) outcome(ctx context.Context, node string, said *api.Outcome) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	intent, found := c.state.Intents[said.Command]
+	if !found || intent.From != node || intent.State.Ended() {
+		return nil // of an intent that was forgotten, or not this node's, or told before
+	}
+	before := intent.State
+	var containers []store.Container
+	switch said.State {
+	case "begun":
+		intent.State = store.Sent
+	case "in-doubt":
+		intent.State = store.Doubt
+	case "moved":
+		intent.State, intent.EndedAt = store.Moved, c.now().UTC()
+		intent.Downtime, intent.Total = said.DowntimeSeconds, said.TotalSeconds
+		containers = c.moved(intent)
+	case "failed":
+		intent.State, intent.EndedAt = store.Failed, c.now().UTC()
+		intent.Error = cut(said.Error)
+		last := c.failures[intent.Container]
+		c.failures[intent.Container] = failure{last.count + 1, c.now()}
+	default:
+		return fmt.Errorf("outcome %.40q of a command is not known", said.State)
+	}
+	if intent.State == before {
+		return nil
+	}
+	if err := c.saveIntents(ctx, []store.Intent{intent}, containers); err != nil {
+		return err
+	}
+	if intent.State.Ended() {
+		c.queue.Remove(intent.ID)
+		c.log.Info("intent ended", "intent", intent.ID, "container", intent.Name, "from", intent.From, "to",
+			intent.To, "state", intent.State, "error", intent.Error)
+	}
+	c.kick()
+	return nil
+}
+
+// moved notes where a container is now: its nodes will say the same soon. It returns the container's
+// record if that has changed: a container that was drained remembers its home.
+func (c *cluster) moved(intent store.Intent) []store.Container {
+	delete(c.failures, intent.Container)
+	if from := c.live[intent.From]; from != nil {
+		delete(from.containers, intent.Container)
+	}
+	if to := c.live[intent.To]; to != nil && to.containers != nil {
+		at := &api.NodeContainer{Id: intent.Container, Name: intent.Name, MemoryBytes: intent.Bytes}
+		if known := to.containers[intent.Container]; known != nil {
+			at = proto.Clone(known).(*api.NodeContainer)
+		}
+		at.State, at.Moving = running, false
+		to.containers[intent.Container] = at
+	}
+	record := c.container(intent.Container)
+	home := ""
+	if drain := c.state.Nodes[intent.From].Drain; intent.Cause == "drain" && drain != nil && drain.BringBack {
+		home = cmp.Or(record.Home, intent.From)
+	}
+	if record.Home == home {
+		return nil
+	}
+	record.Home = home
+	return []store.Container{record}
+}
+
+// maxTextBytes bounds a text from an agent that is kept.
+const maxTextBytes = 2000
+
+func cut(text string) string { return text[:min(len(text), maxTextBytes)] }
+
+// errUnknown means that a user named something that is not there.
+var errUnknown = errors.New("not known to the controller")

@@ -1,0 +1,417 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/cluster/clustertest"
+	"github.com/godwit/godwit/internal/controller/executor"
+	"github.com/godwit/godwit/internal/controller/store"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/pinned"
+)
+
+// world is a controller that leads, with nodes that can join.
+type world struct {
+	kept    *store.Memory
+	cluster *cluster
+	address string
+	stop    func()
+}
+
+// start makes a controller lead, as lead does but for the socket.
+func start(t *testing.T, kept *store.Memory) *world {
+	t.Helper()
+	term, err := kept.Campaign(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c, err := openCluster(ctx, Config{Store: kept, Limits: executor.DefaultLimits(),
+		Log: slog.New(slog.DiscardHandler)}, term)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := c.keyPair(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, fingerprint, err := pinned.Parse(pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.fingerprint = fingerprint
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, looped := newServer(c, certificate), make(chan error, 1)
+	go func() { looped <- c.loop(ctx) }()
+	go func() { _ = server.Serve(listener) }()
+	w := &world{kept: kept, cluster: c, address: listener.Addr().String()}
+	w.stop = func() {
+		cancel()
+		server.Stop()
+		<-looped
+		if err := term.Resign(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	return w
+}
+
+func (w *world) token(t *testing.T, kind, name string) pinned.Token {
+	t.Helper()
+	text, err := w.cluster.createToken(t.Context(), &api.CreateTokenRequest{Kind: kind, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := pinned.ParseToken(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// dial connects as a node, or as nobody.
+func (w *world) dial(t *testing.T, id *identity.Identity) *grpc.ClientConn {
+	t.Helper()
+	config := pinned.ClientConfig(w.cluster.fingerprint, nil)
+	if id != nil {
+		config = pinned.ClientConfig(w.cluster.fingerprint, id.Certificate)
+	}
+	client, err := grpc.NewClient("passthrough:///"+w.address,
+		grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func (w *world) join(t *testing.T, id *identity.Identity) {
+	t.Helper()
+	_, err := api.NewUplinkClient(w.dial(t, id)).Join(t.Context(),
+		&api.UplinkJoinRequest{Token: w.token(t, "node", "").Secret()})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// user makes calls with a token.
+func (w *world) user(t *testing.T) (context.Context, api.ControllerClient) {
+	t.Helper()
+	secret := w.token(t, "user", "anna").Secret()
+	return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+secret),
+		api.NewControllerClient(w.dial(t, nil))
+}
+
+// agent is a node's stream.
+type agent struct {
+	stream grpc.BidiStreamingClient[api.Up, api.Down]
+	epoch  uint64
+	close  func()
+}
+
+func (w *world) connect(t *testing.T, id *identity.Identity, containers ...*api.NodeContainer) *agent {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	stream, err := api.NewUplinkClient(w.dial(t, id)).Connect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&api.Up{State: &api.NodeState{FreeBytes: 8 << 30,
+		Containers: containers}}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &agent{stream, first.Epoch, cancel}
+}
+
+func (a *agent) command(t *testing.T) *api.Command {
+	t.Helper()
+	down, err := a.stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return down.Command
+}
+
+func (a *agent) says(t *testing.T, command, state, why string) {
+	t.Helper()
+	if err := a.stream.Send(&api.Up{Outcome: &api.Outcome{Command: command, State: state,
+		Error: why}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func container(letter string) *api.NodeContainer {
+	return &api.NodeContainer{Id: strings.Repeat(letter, 64), Name: "name-" + letter, State: running,
+		MemoryBytes: 1 << 20}
+}
+
+func nodes(t *testing.T, names ...string) (all []*identity.Identity) {
+	t.Helper()
+	for _, one := range clustertest.New(t, names...) {
+		all = append(all, one.ID)
+	}
+	return all
+}
+
+func eventually(t *testing.T, what string, is func() error) {
+	t.Helper()
+	var err error
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
+		if err = is(); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s: %v", what, err)
+}
+
+// TestDrain drains a node, loses the controller in the middle, and looks at what a second leader does: it
+// repeats the command with its own epoch, and moves nothing twice.
+func TestDrain(t *testing.T) {
+	ids := nodes(t, "a", "b")
+	w := start(t, store.NewMemory())
+	w.join(t, ids[0])
+	w.join(t, ids[1])
+	a := w.connect(t, ids[0], container("1"))
+	w.connect(t, ids[1])
+	ctx, user := w.user(t)
+	if _, err := user.SetNode(ctx, &api.SetNodeRequest{Node: "a", State: "draining",
+		BringBack: true}); err != nil {
+		t.Fatal(err)
+	}
+	first := a.command(t)
+	if first.Node != "b" || first.Generation != 1 || first.Epoch != a.epoch || first.Mode != "auto" {
+		t.Fatalf("command %v", first)
+	}
+	w.stop() // before the agent has answered
+	w = start(t, w.kept)
+	defer w.stop()
+	a = w.connect(t, ids[0], container("1"))
+	b := w.connect(t, ids[1])
+	second := a.command(t)
+	if second.Id != first.Id || second.Generation != 1 || second.Epoch <= first.Epoch {
+		t.Fatalf("command %v after %v", second, first)
+	}
+	a.says(t, second.Id, "moved", "")
+	ctx, user = w.user(t)
+	eventually(t, "the container at b", func() error {
+		reply, err := user.ClusterContainers(ctx, &api.ClusterContainersRequest{})
+		if err != nil || len(reply.Containers) != 1 || reply.Containers[0].Node != "b" {
+			return fmt.Errorf("%v, %v", reply, err)
+		}
+		return nil
+	})
+	if reply, err := user.Intents(ctx, &api.IntentsRequest{}); err != nil || len(reply.Intents) != 1 ||
+		reply.Intents[0].State != "moved" || !strings.Contains(reply.Intents[0].Reason, "anna drains a") {
+		t.Errorf("intents %v, %v", reply, err)
+	}
+	if _, err := user.SetNode(ctx, &api.SetNodeRequest{Node: "a", State: "active"}); err != nil {
+		t.Fatal(err)
+	}
+	if back := b.command(t); back.Node != "a" || back.Generation != 2 || back.Container != first.Container {
+		t.Errorf("command %v", back)
+	}
+}
+
+// TestMove: a user moves a container, and hears how it ends.
+func TestMove(t *testing.T) {
+	ids := nodes(t, "a", "b")
+	w := start(t, store.NewMemory())
+	defer w.stop()
+	w.join(t, ids[0])
+	w.join(t, ids[1])
+	a := w.connect(t, ids[0], container("1"), container("2"))
+	ctx, user := w.user(t)
+	for request, want := range map[*api.MoveRequest]string{
+		{Container: "name-1", Node: "b"}:               "b is not connected",
+		{Container: "name-1", Node: "c"}:               "not known",
+		{Container: "name-3", Node: "b"}:               "no running container",
+		{Container: "name-1", Node: "a"}:               "it is there already",
+		{Container: "name-1", Node: "b", Mode: "warp"}: "warp",
+	} {
+		if _, err := user.Move(ctx, request); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", request, err, want)
+		}
+	}
+	w.connect(t, ids[1])
+	made, err := user.Move(ctx, &api.MoveRequest{Container: "name-1@a", Node: "b", Mode: "cold"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := user.Move(ctx, &api.MoveRequest{Container: "name-1", Node: "b"}); err == nil ||
+		!strings.Contains(err.Error(), "being moved already") {
+		t.Errorf("a second move: %v", err)
+	}
+	command := a.command(t)
+	if command.Id != made.Intent.Id || command.Mode != "cold" {
+		t.Fatalf("command %v", command)
+	}
+	a.says(t, command.Id, "begun", "")
+	a.says(t, command.Id, "failed", "no such luck")
+	stream, err := user.WatchIntent(ctx, &api.WatchIntentRequest{Id: command.Id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		one, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.EndedUnixNanoseconds != 0 {
+			if one.State != "failed" || one.Error != "no such luck" {
+				t.Errorf("it ended as %v", one)
+			}
+			return
+		}
+	}
+}
+
+// TestWhoMayCall: nobody without the right token or certificate changes anything.
+func TestWhoMayCall(t *testing.T) {
+	ids, strangers := nodes(t, "a", "b"), nodes(t, "a", "b")
+	w := start(t, store.NewMemory())
+	defer w.stop()
+	w.join(t, ids[0])
+	used, other := w.token(t, "node", ""), w.token(t, "node", "c")
+	join := func(id *identity.Identity, secret string) error {
+		_, err := api.NewUplinkClient(w.dial(t, id)).Join(t.Context(), &api.UplinkJoinRequest{Token: secret})
+		return err
+	}
+	if err := join(ids[0], used.Secret()); err != nil {
+		t.Fatal(err)
+	}
+	for what, test := range map[string]struct {
+		id     *identity.Identity
+		secret string
+		want   string
+	}{
+		"a spent token":        {ids[1], used.Secret(), "has been used"},
+		"another node's token": {ids[1], other.Secret(), "the token is for the node c"},
+		"no token":             {ids[1], "", "does not know this token"},
+		"a user's token":       {ids[1], w.token(t, "user", "x").Secret(), "does not know this token"},
+		"another cluster":      {strangers[0], w.token(t, "node", "").Secret(), "another cluster"},
+		"no certificate":       {nil, w.token(t, "node", "").Secret(), "showed no certificate"},
+	} {
+		if err := join(test.id, test.secret); status.Code(err) != codes.PermissionDenied ||
+			!strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for what, id := range map[string]*identity.Identity{"not joined": ids[1], "a stranger": strangers[0],
+		"nobody": nil} {
+		stream, err := api.NewUplinkClient(w.dial(t, id)).Connect(t.Context())
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	user := api.NewControllerClient(w.dial(t, nil))
+	for what, given := range map[string]string{
+		"no token": "", "a wrong token": "Bearer AAAA", "a node's token": "Bearer " + other.Secret(),
+	} {
+		ctx := t.Context()
+		if given != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", given)
+		}
+		if _, err := user.SetNode(ctx, &api.SetNodeRequest{Node: "a", State: "draining"}); status.Code(err) !=
+			codes.Unauthenticated && status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	w.cluster.now = func() time.Time { return time.Now().Add(time.Hour) }
+	if err := join(ids[1], w.tokenAt(t, -time.Hour)); err == nil || !strings.Contains(err.Error(),
+		"expired") {
+		t.Errorf("an expired token: %v", err)
+	}
+	if w.cluster.state.Nodes["a"].State != store.Active || len(w.cluster.state.Nodes) != 1 {
+		t.Errorf("nodes %v", w.cluster.state.Nodes)
+	}
+}
+
+// tokenAt is the secret of a node's token that was made at another time.
+func (w *world) tokenAt(t *testing.T, ago time.Duration) string {
+	t.Helper()
+	now := w.cluster.now
+	w.cluster.now = func() time.Time { return now().Add(ago) }
+	defer func() { w.cluster.now = now }()
+	return w.token(t, "node", "").Secret()
+}
+
+// TestStoreIsLost: what cannot be made durable does not happen.
+func TestStoreIsLost(t *testing.T) {
+	ids := nodes(t, "a")
+	w := start(t, store.NewMemory())
+	defer w.stop()
+	w.join(t, ids[0])
+	ctx, user := w.user(t)
+	if err := w.cluster.term.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := user.SetNode(ctx, &api.SetNodeRequest{Node: "a", State: "draining"}); err == nil ||
+		w.cluster.state.Nodes["a"].State != store.Active {
+		t.Errorf("changed without a leader: %v", err)
+	}
+	if err := w.cluster.round(ctx); err != nil && !errors.Is(err, store.ErrNotLeader) {
+		t.Error(err)
+	}
+}
+
+func FuzzCheckUp(f *testing.F) {
+	for _, seed := range []*api.Up{
+		{State: &api.NodeState{Containers: []*api.NodeContainer{container("1")}}},
+		{Delta: &api.Delta{Gone: []string{"x"}, Containers: []*api.NodeContainer{container("2")}}},
+	} {
+		data, err := proto.Marshal(seed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var up api.Up
+		if proto.Unmarshal(data, &up) != nil {
+			return
+		}
+		live := &liveNode{}
+		if checkState(up.State) == nil {
+			live.take(up.State)
+		} else {
+			live.take(&api.NodeState{})
+		}
+		if up.Delta != nil && checkDelta(up.Delta) == nil {
+			if err := live.change(up.Delta); err != nil {
+				t.Error(err)
+			}
+		}
+		for id, one := range live.containers {
+			if one == nil || len(id) != containerIDLen || one.MemoryBytes < 0 {
+				t.Errorf("container %v", one)
+			}
+		}
+	})
+}

@@ -1,0 +1,254 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/controller/store"
+	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/pinned"
+)
+
+const (
+	nodeTokenLifetime = 15 * time.Minute
+	maxTokenLifetime  = 10 * 365 * 24 * time.Hour
+	maxTokens         = 10_000
+	maxUserBytes      = 64
+	bearer            = "Bearer "
+)
+
+// userKey is the key of the user's name in a call's context.
+type userKey struct{}
+
+// userOf is the user that makes a call.
+func userOf(ctx context.Context) string {
+	name, _ := ctx.Value(userKey{}).(string)
+	return name
+}
+
+// authorize finds the user of a call to the service Controller. Agents show certificates, which the service
+// Uplink checks.
+func (c *cluster) authorize(ctx context.Context, method string) (context.Context, error) {
+	if !strings.HasPrefix(method, "/"+api.Controller_ServiceDesc.ServiceName+"/") {
+		return ctx, nil
+	}
+	given := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(given) != 1 || !strings.HasPrefix(given[0], bearer) {
+		return nil, status.Error(codes.Unauthenticated, "no token: give one with --controller-token")
+	}
+	c.mu.Lock()
+	token, found := c.state.Tokens[pinned.Hash(strings.TrimPrefix(given[0], bearer))]
+	c.mu.Unlock()
+	switch {
+	case !found:
+		return nil, status.Error(codes.Unauthenticated, "the controller does not know this token; make "+
+			"one with "+
+			"godwit-controller token user")
+	case token.Kind != store.UserToken:
+		return nil, status.Error(codes.PermissionDenied, "this token is for a node; make one with "+
+			"godwit-controller token user")
+	case !token.Expires.IsZero() && c.now().After(token.Expires):
+		return nil, status.Errorf(codes.Unauthenticated, "the token expired at %s; make another with "+
+			"godwit-controller token user", token.Expires.Format(time.RFC3339))
+	}
+	return context.WithValue(ctx, userKey{}, token.Name), nil
+}
+
+func (c *cluster) authorizeUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
+	ctx, err := c.authorize(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	return handler(ctx, request)
+}
+
+func (c *cluster) authorizeStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler) error {
+	if _, err := c.authorize(stream.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return handler(server, stream)
+}
+
+// createToken makes a token, of which the store has only a hash.
+func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenRequest) (string, error) {
+	record := store.Token{Kind: store.TokenKind(request.Kind), Name: request.Name, Created: c.now().UTC()}
+	lifetime := time.Duration(request.TtlSeconds * float64(time.Second))
+	switch {
+	case !(request.TtlSeconds >= 0) || request.TtlSeconds > maxTokenLifetime.Seconds():
+		return "", fmt.Errorf("lifetime of %g s: want up to ten years, or none", request.TtlSeconds)
+	case record.Kind == store.UserToken && (record.Name == "" || len(record.Name) > maxUserBytes):
+		return "", fmt.Errorf("a user's name has 1 to %d bytes", maxUserBytes)
+	case record.Kind == store.NodeToken && record.Name != "" && identity.CheckName(record.Name) != nil:
+		return "", identity.CheckName(record.Name)
+	case record.Kind == store.NodeToken && lifetime == 0:
+		lifetime = nodeTokenLifetime
+	case record.Kind != store.NodeToken && record.Kind != store.UserToken:
+		return "", fmt.Errorf("a token is for a node or a user, not for %.40q", request.Kind)
+	}
+	if lifetime > 0 {
+		record.Expires = record.Created.Add(lifetime)
+	}
+	token, err := pinned.NewToken(c.fingerprint)
+	if err != nil {
+		return "", err
+	}
+	record.Hash = pinned.Hash(token.Secret())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.state.Tokens) >= maxTokens {
+		return "", fmt.Errorf("%d tokens have been made; the limit is reached", maxTokens)
+	}
+	if err := write(ctx, c, store.KindToken, record.Hash, record); err != nil {
+		return "", err
+	}
+	c.state.Tokens[record.Hash] = record
+	return token.String(), nil
+}
+
+// shownBy returns the certificates that a client showed in its handshake.
+func shownBy(ctx context.Context) ([]*x509.Certificate, error) {
+	caller, found := peer.FromContext(ctx)
+	if !found {
+		return nil, errors.New("the caller is not known")
+	}
+	info, ok := caller.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return nil, errors.New("the caller showed no certificate of a node")
+	}
+	return info.State.PeerCertificates, nil
+}
+
+// verify checks a node's certificate against the authorities that the controller trusts.
+func (c *cluster) verify(shown []*x509.Certificate) (identity.Peer, error) {
+	roots := x509.NewCertPool()
+	for _, one := range c.state.Authorities {
+		certificate, err := x509.ParseCertificate(one.Certificate)
+		if err != nil {
+			return identity.Peer{}, fmt.Errorf("read an authority: %w", err)
+		}
+		roots.AddCert(certificate)
+	}
+	return verifyBy(shown[0], roots, c.now())
+}
+
+func verifyBy(leaf *x509.Certificate, roots *x509.CertPool, now time.Time) (identity.Peer, error) {
+	if _, err := leaf.Verify(x509.VerifyOptions{
+		Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
+		return identity.Peer{}, fmt.Errorf("the node's certificate is not valid here (the controller's "+
+			"clock "+
+			"says %s): %w", now.UTC().Format(time.RFC3339), err)
+	}
+	return identity.PeerOf(leaf)
+}
+
+// join admits the node whose certificate the caller shows. Its token is spent. The first node's authority
+// becomes the one that the controller trusts, and nodes of other clusters are refused.
+func (c *cluster) join(ctx context.Context, secret string) (string, error) {
+	shown, err := shownBy(ctx)
+	if err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	token, found := c.state.Tokens[pinned.Hash(secret)]
+	switch {
+	case !found || token.Kind != store.NodeToken:
+		return "", errors.New("the controller does not know this token; make one with godwit-controller " +
+			"token node")
+	case token.Used:
+		return "", errors.New("the token has been used; make another with godwit-controller token node")
+	case c.now().After(token.Expires):
+		return "", errors.New("the token has expired; make another with godwit-controller token node")
+	}
+	authority, changes, err := c.authorityOf(shown)
+	if err != nil {
+		return "", err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(authority)
+	peer, err := verifyBy(shown[0], roots, c.now())
+	if err != nil {
+		return "", err
+	}
+	if token.Name != "" && token.Name != peer.Name {
+		return "", fmt.Errorf("the token is for the node %s, and this is %s", token.Name, peer.Name)
+	}
+	token.Used = true
+	node := c.newNode(peer.Name, peer.Number)
+	spent, err := store.Put(store.KindToken, token.Hash, token)
+	if err != nil {
+		return "", err
+	}
+	joined, err := store.Put(store.KindNode, node.Name, node)
+	if err != nil {
+		return "", err
+	}
+	if err := c.store.Commit(ctx, c.term, append(changes, spent, joined)...); err != nil {
+		return "", err
+	}
+	c.state.Tokens[token.Hash], c.state.Nodes[node.Name] = token, node
+	c.state.Authorities[fingerprintOf(authority)] = store.Authority{Certificate: authority.Raw}
+	return node.Name, nil
+}
+
+// authorityOf finds the authority that issued a node's certificate. changes make it trusted, if it is the
+// first.
+func (c *cluster) authorityOf(shown []*x509.Certificate) (*x509.Certificate, []store.Change, error) {
+	for _, one := range shown[1:] {
+		if !one.IsCA || shown[0].CheckSignatureFrom(one) != nil {
+			continue
+		}
+		if known, found := c.state.Authorities[fingerprintOf(one)]; found &&
+			bytes.Equal(known.Certificate, one.Raw) {
+			return one, nil, nil
+		}
+		if len(c.state.Authorities) > 0 {
+			return nil, nil, errors.New("this controller is for the nodes of another cluster; give " +
+				"these nodes a " +
+				"controller of their own")
+		}
+		change, err := store.Put(store.KindAuthority, fingerprintOf(one),
+			store.Authority{Certificate: one.Raw})
+		return one, []store.Change{change}, err
+	}
+	return nil, nil, errors.New("the node did not show the certificate of its authority")
+}
+
+func fingerprintOf(certificate *x509.Certificate) string {
+	sum := sha256.Sum256(certificate.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// adminService serves root on the controller's machine.
+type adminService struct {
+	api.UnimplementedControllerAdminServer
+	cluster *cluster
+}
+
+// CreateToken makes a token.
+func (s *adminService) CreateToken(ctx context.Context, request *api.CreateTokenRequest) (
+	*api.CreateTokenReply, error) {
+	token, err := s.cluster.createToken(ctx, request)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return &api.CreateTokenReply{Token: token}, nil
+}

@@ -1,0 +1,170 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/controller/store"
+	"github.com/godwit/godwit/internal/guard"
+)
+
+// queuedCommands is how many commands may wait for a node's stream.
+const queuedCommands = 256
+
+// uplinkService serves agents.
+type uplinkService struct {
+	api.UnimplementedUplinkServer
+	cluster *cluster
+}
+
+// Join makes a node known.
+func (s *uplinkService) Join(ctx context.Context, request *api.UplinkJoinRequest) (*api.UplinkJoinReply,
+	error) {
+	name, err := s.cluster.join(ctx, request.Token)
+	if err != nil {
+		return nil, status.Error(codes.PermissionDenied, err.Error())
+	}
+	s.cluster.log.Info("node joined", "node", name)
+	s.cluster.kick()
+	return &api.UplinkJoinReply{}, nil
+}
+
+// Connect serves a node's stream until it ends.
+func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down]) error {
+	c := s.cluster
+	name, err := c.nodeOf(stream.Context())
+	if err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if err := checkState(first.State); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	mine := c.arrive(name, first.State)
+	defer c.leave(name, mine)
+	if err := stream.Send(&api.Down{Epoch: c.term.Epoch()}); err != nil {
+		return err
+	}
+	c.kick()
+	heard := guard.Go(func() error { return c.hear(stream, name, mine) })
+	for {
+		select {
+		case err := <-heard:
+			return err
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-mine.replaced:
+			return status.Error(codes.Aborted,
+				"the node has connected again: does another machine have its identity?")
+		case command := <-mine.commands:
+			if err := stream.Send(&api.Down{Command: command}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// hear takes over what a node says, until its stream ends.
+func (c *cluster) hear(stream grpc.BidiStreamingServer[api.Up, api.Down], name string, mine *session) error {
+	for {
+		up, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if up.Delta != nil {
+			if err := c.delta(name, mine, up.Delta); err != nil {
+				return status.Error(codes.InvalidArgument, err.Error())
+			}
+		}
+		if up.Outcome != nil {
+			if err := c.outcome(stream.Context(), name, up.Outcome); err != nil {
+				return status.Error(codes.Unavailable, err.Error()) // it is asked again
+			}
+		}
+	}
+}
+
+// arrive makes a stream the node's, and puts the commands into it that the node must get again.
+func (c *cluster) arrive(name string, said *api.NodeState) *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	live := c.live[name]
+	if live == nil {
+		live = &liveNode{}
+		c.live[name] = live
+	}
+	if live.session != nil {
+		close(live.session.replaced)
+	}
+	live.session = &session{commands: make(chan *api.Command, queuedCommands), replaced: make(chan struct{})}
+	live.since = c.now()
+	live.take(said)
+	for _, job := range c.queue.Repeat(name) {
+		c.send(job)
+	}
+	c.log.Info("node connected", "node", name, "containers", len(live.containers))
+	return live.session
+}
+
+func (c *cluster) leave(name string, mine *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if live := c.live[name]; live != nil && live.session == mine {
+		live.session, live.since = nil, c.now()
+		c.log.Warn("node disconnected", "node", name)
+		c.kick()
+	}
+}
+
+func (c *cluster) delta(name string, mine *session, said *api.Delta) error {
+	if err := checkDelta(said); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	live := c.live[name]
+	if live == nil || live.session != mine {
+		return nil
+	}
+	c.kick()
+	return live.change(said)
+}
+
+// nodeOf returns the name of the node that calls, which has joined.
+func (c *cluster) nodeOf(ctx context.Context) (string, error) {
+	shown, err := shownBy(ctx)
+	if err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	peer, err := c.verify(shown)
+	if err != nil {
+		return "", err
+	}
+	known, found := c.state.Nodes[peer.Name]
+	if !found || known.Number != peer.Number {
+		return "", fmt.Errorf("node %s (%d) has not joined this controller: use godwit node connect",
+			peer.Name,
+			peer.Number)
+	}
+	return peer.Name, nil
+}
+
+// newNode is the record of a node that joins; one that is known keeps its labels and its state.
+func (c *cluster) newNode(name string, number int) store.Node {
+	known, found := c.state.Nodes[name]
+	if !found || known.Number != number {
+		known = store.Node{Name: name, State: store.Active, Joined: c.now().UTC()}
+	}
+	known.Number = number
+	return known
+}

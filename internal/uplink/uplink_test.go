@@ -1,0 +1,300 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migration"
+)
+
+// node is an agent whose migrations end as the test says.
+type node struct {
+	mu      sync.Mutex
+	asked   []string // ids of migrations
+	refuse  error
+	reports map[string]migration.Report
+	ended   map[string]bool
+
+	containers []engine.Container
+	measured   int
+}
+
+func newNode() *node {
+	return &node{reports: map[string]migration.Report{}, ended: map[string]bool{}}
+}
+
+func (n *node) Containers(context.Context, bool) ([]engine.Container, error) {
+	return n.containers, nil
+}
+func (n *node) Moving() map[string]bool { return nil }
+func (n *node) Nodes() []*api.Node {
+	return []*api.Node{{Self: true, Version: "1"}, {Name: "b", BandwidthBitsPerSecond: 1e9}}
+}
+
+func (n *node) Memory(context.Context, string) (int64, error) {
+	n.measured++
+	return 5 << 20, nil
+}
+
+func (n *node) Migrate(_ context.Context, request *api.MigrateRequest) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked = append(n.asked, request.Migration)
+	if _, ended := n.reports[request.Migration]; n.refuse == nil && !ended {
+		n.reports[request.Migration] = migration.Report{Result: migration.ResultRuns}
+	}
+	return n.refuse
+}
+
+func (n *node) Report(id string) (migration.Report, bool, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	report, known := n.reports[id]
+	return report, n.ended[id], known
+}
+
+func (n *node) end(id string, result migration.Result) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reports[id] = migration.Report{Result: result, DowntimeSeconds: 0.5}
+	n.ended[id] = result != migration.ResultDoubt
+}
+
+// open makes an uplink of a node, whose outcomes arrive in the channel.
+func open(t *testing.T, state string, n *node) (*Uplink, chan *api.Outcome) {
+	t.Helper()
+	u, err := New(Options{State: state, Node: n, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := make(chan *api.Outcome, 100)
+	u.set(&told{has: &api.NodeState{}, send: func(up *api.Up) error {
+		if up.Outcome != nil {
+			outcomes <- up.Outcome
+		}
+		return nil
+	}})
+	return u, outcomes
+}
+
+func command(number int, epoch, generation uint64) *api.Command {
+	return &api.Command{Id: fmt.Sprintf("%016x", number), Epoch: epoch, Generation: generation,
+		Container: strings.Repeat("c", 64), Node: "b", Mode: "auto"}
+}
+
+func want(t *testing.T, outcomes chan *api.Outcome, state, text string) {
+	t.Helper()
+	if got := <-outcomes; got.State != state || !strings.Contains(got.Error, text) {
+		t.Fatalf("outcome %v, want %s: %s", got, state, text)
+	}
+}
+
+// TestRepeated: a command that comes again moves nothing twice, also after a restart of the agent, and is
+// answered with what came of it.
+func TestRepeated(t *testing.T) {
+	state, n := t.TempDir(), newNode()
+	u, outcomes := open(t, state, n)
+	one := command(1, 5, 1)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Begun, "")
+	u.execute(t.Context(), one)
+	want(t, outcomes, Begun, "")
+	n.end(one.Id, migration.Moved)
+	want(t, outcomes, Moved, "")
+	u.execute(t.Context(), one)
+	want(t, outcomes, Moved, "")
+	u.following.Wait()
+	u, outcomes = open(t, state, n)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Moved, "")
+	if !slices.Equal(n.asked, []string{one.Id}) {
+		t.Errorf("migrations %v", n.asked)
+	}
+}
+
+// TestFenced: commands from the past are refused, and nothing is done.
+func TestFenced(t *testing.T) {
+	n := newNode()
+	u, outcomes := open(t, t.TempDir(), n)
+	if err := u.journal.meet(7); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.journal.meet(6); !errors.Is(err, errStale) {
+		t.Errorf("an earlier leader: %v", err)
+	}
+	u.execute(t.Context(), command(1, 6, 1))
+	want(t, outcomes, Failed, "it has the epoch 6, and the node has seen 7")
+	n.refuse = errors.New("no room")
+	u.execute(t.Context(), command(2, 7, 4))
+	want(t, outcomes, Begun, "")
+	want(t, outcomes, Failed, "no room")
+	u.execute(t.Context(), command(3, 8, 4))
+	want(t, outcomes, Failed, "it has the generation 4 of the container, and the node has had 4")
+	u.following.Wait()
+	if len(n.asked) != 1 {
+		t.Errorf("migrations %v", n.asked)
+	}
+}
+
+// TestAgentEndsBetween: the agent ends after it has recorded a command. If the migration never began, the
+// command has failed; if it did, its end is told.
+func TestAgentEndsBetween(t *testing.T) {
+	state, n := t.TempDir(), newNode()
+	u, _ := open(t, state, n)
+	for _, number := range []int{1, 2} {
+		c := command(number, 1, uint64(number))
+		if _, known, err := u.journal.begin(c, u.now()); known || err != nil {
+			t.Fatal(known, err)
+		}
+	}
+	n.end(command(2, 1, 2).Id, migration.RolledBack)
+	u, outcomes := open(t, state, n)
+	for _, one := range u.journal.open() {
+		u.follow(t.Context(), one)
+	}
+	want(t, outcomes, Failed, "the agent ended before the migration began")
+	want(t, outcomes, Failed, "rolled-back")
+	if len(u.journal.open()) > 0 {
+		t.Error("commands are still open")
+	}
+}
+
+// TestDoubt: a migration in doubt is told once, and its end later.
+func TestDoubt(t *testing.T) {
+	n := newNode()
+	u, outcomes := open(t, t.TempDir(), n)
+	one := command(1, 1, 1)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Begun, "")
+	n.end(one.Id, migration.ResultDoubt)
+	want(t, outcomes, InDoubt, "")
+	n.end(one.Id, migration.Moved)
+	want(t, outcomes, Moved, "")
+	u.following.Wait()
+}
+
+// TestJournalIsBounded: the oldest ended commands are forgotten, and none that is open.
+func TestJournalIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "commands.json")
+	j, err := openJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range keepCommands {
+		j.kept.Commands = append(j.kept.Commands, entry{ID: fmt.Sprintf("%016x", i), State: Moved})
+	}
+	j.kept.Commands[0].State = Begun
+	if _, _, err := j.begin(command(keepCommands, 1, 1), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openJournal(path)
+	if err != nil || len(again.kept.Commands) != keepCommands || again.kept.Commands[0].State != Begun ||
+		again.kept.Commands[1].ID != fmt.Sprintf("%016x", 2) || len(again.open()) != 2 {
+		t.Errorf("%d commands, %v", len(again.kept.Commands), err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openJournal(path); err == nil {
+		t.Error("a damaged journal is taken for an empty one")
+	}
+}
+
+func TestDifference(t *testing.T) {
+	one := &api.NodeContainer{Id: "1", Name: "web", State: "running", MemoryBytes: 1 << 20}
+	before := &api.NodeState{FreeBytes: 1 << 30, Containers: []*api.NodeContainer{one}}
+	after := proto.Clone(before).(*api.NodeState)
+	after.Containers[0].MemoryBytes, after.FreeBytes = 2<<20, 1<<30+4096
+	if d := difference(before, after); d != nil {
+		t.Errorf("small changes are told: %v", d)
+	}
+	after.Containers[0].State = "frozen"
+	after.Containers = append(after.Containers, &api.NodeContainer{Id: "2"})
+	if d := difference(before, after); d == nil || len(d.Containers) != 2 || len(d.Gone) != 0 {
+		t.Errorf("change %v", d)
+	}
+	if d := difference(after, &api.NodeState{FreeBytes: 1 << 20}); len(d.Gone) != 2 || d.FreeBytes != 1<<20 {
+		t.Errorf("change %v", d)
+	}
+}
+
+// TestState: only running containers are measured, and not again soon; labels of others stay here.
+func TestState(t *testing.T) {
+	n := newNode()
+	n.containers = []engine.Container{
+		{State: engine.Running, Definition: engine.Definition{ID: "1",
+			Labels: map[string]string{"godwit.nodes": "zone=x", "secret": "y"}}},
+		{State: engine.Exited, Definition: engine.Definition{ID: "2"}},
+	}
+	d := &described{agent: n}
+	for range 2 {
+		state, err := d.state(t.Context(), true, time.Unix(1, 0))
+		if err != nil || len(state.Containers) != 2 || len(state.Links) != 1 || state.Version != "1" {
+			t.Fatal(state, err)
+		}
+		if one := state.Containers[0]; one.MemoryBytes != 5<<20 || len(one.Labels) != 1 {
+			t.Errorf("container %v", one)
+		}
+	}
+	if n.measured != 1 {
+		t.Errorf("measured %d times", n.measured)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	state := t.TempDir()
+	if _, _, found, err := load(state); found || err != nil {
+		t.Fatal("a configuration without a file")
+	}
+	addresses, err := ParseAddresses("192.0.2.1, c.example.net:99,2001:db8::1")
+	if err != nil || !slices.Equal(addresses, []string{"192.0.2.1:7445", "c.example.net:99",
+		"[2001:db8::1]:7445"}) {
+		t.Fatal(addresses, err)
+	}
+	for _, bad := range []string{"", "a b", "0.0.0.0", "a:0", strings.Repeat("a,", 16) + "a"} {
+		if _, err := ParseAddresses(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+	fingerprint := strings.Repeat("ab", 32)
+	if err := (Config{Addresses: addresses, Fingerprint: fingerprint}).Save(state); err != nil {
+		t.Fatal(err)
+	}
+	if c, server, found, err := load(state); !found || err != nil || server.String() != fingerprint ||
+		len(c.Addresses) != 3 {
+		t.Errorf("%v %v %v", c, found, err)
+	}
+	if err := Forget(state); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzCheck(f *testing.F) {
+	good, err := proto.Marshal(command(1, 1, 1))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var c api.Command
+		if proto.Unmarshal(data, &c) != nil || check(&c) != nil {
+			return
+		}
+		if strings.ContainsAny(c.Id+c.Container+c.Node, "/\x00") || len(c.Id) != 16 {
+			t.Errorf("%v is accepted", &c)
+		}
+	})
+}
