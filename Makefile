@@ -280,11 +280,13 @@ install: build ## godwit and godwit-controller (not godwit-lab), their manual pa
 	install -d -m 0755 '$(DESTDIR)$(UNITDIR)'
 	install -m 0644 -t '$(DESTDIR)$(UNITDIR)' packaging/godwit.slice packaging/godwit-containers.service
 	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-agent.service >'$(DESTDIR)$(UNITDIR)/godwit-agent.service'
+	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/godwit-controller.service \
+	  >'$(DESTDIR)$(UNITDIR)/godwit-controller.service'
 
 .PHONY: uninstall
 uninstall: ## remove what install put there; containers and state stay
 	rm -f '$(DESTDIR)$(PREFIX)/bin/godwit' '$(DESTDIR)$(PREFIX)/bin/godwit-controller' '$(DESTDIR)$(PREFIX)'/share/man/man1/godwit*.1
-	rm -f '$(DESTDIR)$(UNITDIR)/godwit-agent.service' '$(DESTDIR)$(UNITDIR)/godwit-containers.service' '$(DESTDIR)$(UNITDIR)/godwit.slice'
+	rm -f '$(DESTDIR)$(UNITDIR)/godwit-controller.service' '$(DESTDIR)$(UNITDIR)/godwit-agent.service' '$(DESTDIR)$(UNITDIR)/godwit-containers.service' '$(DESTDIR)$(UNITDIR)/godwit.slice'
 	rm -rf '$(DESTDIR)$(PREFIX)/share/doc/godwit'
 
 .PHONY: clean

@@ -20,6 +20,10 @@ import (
 
 // withAgent runs a command's body with a client of this node's agent.
 func withAgent(cmd *cobra.Command, body func(api.AgentClient) error) error {
+	if cmd.Flags().Changed("controller") {
+		return cli.Usage(fmt.Errorf("%q asks the agent of this node and does not work with --controller: "+
+			"run the command at the node", cmd.CommandPath()))
+	}
 	socket, err := cmd.Flags().GetString("socket")
 	if err != nil {
 		return err

@@ -63,7 +63,10 @@ func Run(ctx context.Context, config Config) error {
 			return err // such as an address in use: another attempt would not go better
 		}
 		config.Log.Warn("leads no more", "error", err)
-		time.Sleep(retryAfter)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryAfter):
+		}
 	}
 }
 

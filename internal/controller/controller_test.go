@@ -343,8 +343,9 @@ func TestWhoMayCall(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	w.cluster.now = func() time.Time { return time.Now().Add(time.Hour) }
-	if err := join(ids[1], w.tokenAt(t, -time.Hour)); err == nil || !strings.Contains(err.Error(),
+	early := w.token(t, "node", "")
+	w.setClock(func() time.Time { return time.Now().Add(time.Hour) })
+	if err := join(ids[1], early.Secret()); err == nil || !strings.Contains(err.Error(),
 		"expired") {
 		t.Errorf("an expired token: %v", err)
 	}
@@ -353,13 +354,10 @@ func TestWhoMayCall(t *testing.T) {
 	}
 }
 
-// tokenAt is the secret of a node's token that was made at another time.
-func (w *world) tokenAt(t *testing.T, ago time.Duration) string {
-	t.Helper()
-	now := w.cluster.now
-	w.cluster.now = func() time.Time { return now().Add(ago) }
-	defer func() { w.cluster.now = now }()
-	return w.token(t, "node", "").Secret()
+func (w *world) setClock(now func() time.Time) {
+	w.cluster.mu.Lock()
+	defer w.cluster.mu.Unlock()
+	w.cluster.now = now
 }
 
 // TestStoreIsLost: what cannot be made durable does not happen.

@@ -226,6 +226,34 @@ func checkImports(t *testing.T, p listed) {
 	}
 }
 
+// TestProductLinks: the product needs neither the controller nor its database.
+func TestProductLinks(t *testing.T) {
+	all, err := list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports := map[string][]string{}
+	for _, p := range all {
+		imports[p.ImportPath] = p.Imports
+	}
+	seen := map[string]bool{}
+	for todo := []string{module + "cmd/godwit"}; len(todo) > 0; {
+		path := todo[0]
+		todo = todo[1:]
+		if seen[path] {
+			continue
+		}
+		seen[path] = true
+		if strings.HasPrefix(path, "go.etcd.io/") || strings.HasPrefix(path, module+"internal/controller") {
+			t.Errorf("cmd/godwit links %s", path)
+		}
+		todo = append(todo, imports[path]...)
+	}
+	if len(seen) < 100 {
+		t.Errorf("only %d packages were looked at", len(seen))
+	}
+}
+
 // TestUnsafe: only one package reads memory layouts of the kernel, and its tests cover that. The generated
 // code of the API is not ours.
 func TestUnsafe(t *testing.T) {

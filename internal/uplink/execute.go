@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
@@ -19,7 +20,7 @@ func check(c *api.Command) error {
 	_, err := migration.ParseMode(c.Mode)
 	err = errors.Join(err, migration.CheckID(c.Id), migration.CheckContainerID(c.Container),
 		migration.CheckNode(c.Node))
-	if limit := c.BandwidthLimitBitsPerSecond; limit < 0 || limit != limit {
+	if limit := c.BandwidthLimitBitsPerSecond; limit < 0 || math.IsNaN(limit) {
 		err = errors.Join(err, fmt.Errorf("bandwidth limit %g: must be a rate, or 0", limit))
 	}
 	if c.Epoch == 0 || c.Generation == 0 {
