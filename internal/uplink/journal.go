@@ -28,6 +28,7 @@ const (
 // entry is a command of the past, and what came of it.
 type entry struct {
 	ID         string    `json:"id"`
+	Controller string    `json:"controller,omitempty"`
 	Container  string    `json:"container"`
 	Generation uint64    `json:"generation"`
 	Node       string    `json:"node"`
@@ -59,8 +60,10 @@ type journal struct {
 
 // kept is the file.
 type kept struct {
-	Epoch    uint64  `json:"epoch"` // the highest that was seen
-	Commands []entry `json:"commands"`
+	// Controller is the fingerprint of the controller that the node met last: another one counts anew.
+	Controller string  `json:"controller,omitempty"`
+	Epoch      uint64  `json:"epoch"` // the highest that was seen
+	Commands   []entry `json:"commands"`
 }
 
 func openJournal(path string) (*journal, error) {
@@ -74,9 +77,12 @@ func openJournal(path string) (*journal, error) {
 }
 
 // meet notes the epoch of a controller. Error: it is an earlier leader.
-func (j *journal) meet(epoch uint64) error {
+func (j *journal) meet(controller string, epoch uint64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if controller != j.kept.Controller {
+		return j.save(kept{Controller: controller, Epoch: epoch, Commands: j.kept.Commands})
+	}
 	if epoch < j.kept.Epoch {
 		return fmt.Errorf("%w: its leader has the epoch %d, and the node has seen %d", errStale, epoch,
 			j.kept.Epoch)
@@ -103,15 +109,18 @@ func (j *journal) begin(c *api.Command, now time.Time) (found entry, known bool,
 			c.Epoch, j.kept.Epoch)
 	}
 	for _, one := range j.kept.Commands {
-		if one.Container == c.Container && one.Generation >= c.Generation {
+		same := one.Controller == j.kept.Controller && one.Container == c.Container
+		if same && one.Generation >= c.Generation {
 			return entry{}, false, fmt.Errorf("%w: it has the generation %d of the container, and the node "+
 				"has had %d", errStale, c.Generation, one.Generation)
 		}
 	}
 	added := entry{
 		ID: c.Id, Container: c.Container, Generation: c.Generation, Node: c.Node, At: now.UTC(), State: Begun,
+		Controller: j.kept.Controller,
 	}
-	after := kept{Epoch: c.Epoch, Commands: append(j.without(keepCommands-1), added)}
+	after := kept{Controller: j.kept.Controller, Epoch: c.Epoch}
+	after.Commands = append(j.without(keepCommands-1), added)
 	return added, false, j.save(after)
 }
 
@@ -137,7 +146,7 @@ func (j *journal) note(changed entry) error {
 	if len(changed.Error) > maxErrorBytes {
 		changed.Error = changed.Error[:maxErrorBytes]
 	}
-	after := kept{Epoch: j.kept.Epoch}
+	after := kept{Controller: j.kept.Controller, Epoch: j.kept.Epoch}
 	for _, one := range j.kept.Commands {
 		if one.ID == changed.ID {
 			one = changed

@@ -169,7 +169,7 @@ func (u *Uplink) connect(ctx context.Context, address string, server pinned.Fing
 	first, err := stream.Recv()
 	silent.Stop()
 	if err == nil {
-		err = u.journal.meet(first.Epoch)
+		err = u.journal.meet(server.String(), first.Epoch)
 	}
 	if err != nil {
 		return false, err

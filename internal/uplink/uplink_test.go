@@ -129,10 +129,10 @@ func TestRepeated(t *testing.T) {
 func TestFenced(t *testing.T) {
 	n := newNode()
 	u, outcomes := open(t, t.TempDir(), n)
-	if err := u.journal.meet(7); err != nil {
+	if err := u.journal.meet("x", 7); err != nil {
 		t.Fatal(err)
 	}
-	if err := u.journal.meet(6); !errors.Is(err, errStale) {
+	if err := u.journal.meet("x", 6); !errors.Is(err, errStale) {
 		t.Errorf("an earlier leader: %v", err)
 	}
 	u.execute(t.Context(), command(1, 6, 1))
@@ -147,6 +147,13 @@ func TestFenced(t *testing.T) {
 	if len(n.asked) != 1 {
 		t.Errorf("migrations %v", n.asked)
 	}
+	if err := u.journal.meet("another controller", 1); err != nil {
+		t.Errorf("a controller that was set up anew: %v", err)
+	}
+	u.execute(t.Context(), command(4, 1, 1))
+	want(t, outcomes, Begun, "")
+	want(t, outcomes, Failed, "no room")
+	u.following.Wait()
 }
 
 // TestAgentEndsBetween: the agent ends after it has recorded a command. If the migration never began, the
