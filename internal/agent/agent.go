@@ -38,6 +38,7 @@ import (
 	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/placement/controller"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/residual"
@@ -126,7 +127,7 @@ type Agent struct {
 	moves        *moves
 	spare        *durable.Spare
 	stages       *staging.Stages
-	placements   *placements
+	placements   *controller.Controller
 	samples      *sampling.Samples
 	machine      *sampling.Machine
 	experience   *sampling.Experience
@@ -277,7 +278,7 @@ func (a *Agent) open() error {
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
 	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
-	if a.placements, err = openPlacements(a); err != nil {
+	if a.placements, err = a.openPlacements(); err != nil {
 		return err
 	}
 	if err := a.moves.recover(); err != nil {
@@ -527,7 +528,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.restarts.run(a.ctx) })
 	all.Go(func() { a.keeper.Watch(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
-	a.placements.begin()
+	a.placements.Begin()
 	a.supervisor.tell("READY=1")
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
@@ -540,7 +541,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-localFailed:
 	case err = <-peerFailed:
 	}
-	a.placements.close()
+	a.placements.Close()
 	a.stages.Close()
 	a.samples.Close()
 	a.stop()

@@ -16,6 +16,6 @@
 //	volumes.go, mapped.go, tmpfs.go           what becomes of volumes; mapped files; memory for the state
 //	restored_sockets.go, thaw.go, receipt.go  after the restore
 //	restart_policies.go, presence.go          which container starts again, and where containers are
-//	placement*.go, staging.go, foresee.go     copies ahead of a move, and forecasts
+//	placing.go, staging.go, foresee.go        copies ahead of a move, and forecasts
 //	places.go, greeted.go, noticing.go        adapters to packages location, lease, inventory and attachment
 package agent

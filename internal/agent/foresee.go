@@ -154,7 +154,7 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 		if told := g.Describe(); told.State == migration.StageReady {
 			in.Container.StagedAge = max(time.Since(told.Fresh).Seconds(), shortestWatch.Seconds())
 		}
-	} else if age := a.placements.ageAt(definition.ID, node.Name); age > 0 {
+	} else if age := a.placements.AgeAt(definition.ID, node.Name); age > 0 {
 		in.Container.StagedAge = max(age.Seconds(), shortestWatch.Seconds())
 	}
 	return in, err

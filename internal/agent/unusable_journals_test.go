@@ -54,6 +54,9 @@ func newTestAgent(t *testing.T) *Agent {
 	a.moves, a.lists, a.leases = newMoves(a), newLists(a), newLeases(a)
 	openAttachments(a, nil)
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
+	if a.placements, err = a.openPlacements(); err != nil {
+		t.Fatal(err)
+	}
 	return a
 }
 

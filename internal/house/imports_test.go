@@ -20,8 +20,8 @@ var mayImport = map[string]string{
 	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
-		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
-		"residual sampling staging statedir " +
+		"memory memory/postcopy migration network network/wireguard placement placement/controller policy " +
+		"predict reserve residual sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
 		"wire/stream",
@@ -32,8 +32,11 @@ var mayImport = map[string]string{
 	"internal/location": "api cluster engine guard network patience wire/identity",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
-	"internal/api":       "",
-	"internal/audit":     "",
+	// placement/controller: carries decisions out; staging makes the copies, and the agent names the nodes.
+	"internal/placement/controller": "api engine guard kernel migration placement predict staging " +
+		"wire/identity",
+	"internal/api":   "",
+	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker " +
 		"lab/workload/coap " +

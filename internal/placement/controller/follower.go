@@ -1,4 +1,4 @@
-package agent
+package controller
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/placement"
@@ -15,18 +16,18 @@ import (
 )
 
 const (
-	placementTick = 500 * time.Millisecond
+	tickEvery = 500 * time.Millisecond
 	// idleFor is how long an idle copy stays at another node after it was last renewed. It is renewed
 	// three times as often.
 	idleFor = 10 * time.Minute
-	// placementSave is how often is written down what has come of a policy; that there is another one,
+	// saveEvery is how often is written down what has come of a policy; that there is another one,
 	// or that it goes, at once.
-	placementSave = 10 * time.Second
+	saveEvery = 10 * time.Second
 )
 
 // follower carries out the policy of one container.
 type follower struct {
-	owner     *placements
+	owner     *Controller
 	container string
 	ctx       context.Context //nolint:containedctx // Its own life: it outlives the call that begins it.
 	cancel    context.CancelFunc
@@ -34,9 +35,9 @@ type follower struct {
 
 	work    sync.Mutex // held while something is done by the policy
 	policy  placement.Policy
-	live    liveCopy // nil: none
-	before  int64    // bytes that were sent for the copy that is live, before it was
-	asked   int      // rounds of it, and the one that it was asked for
+	live    Live  // nil: none
+	before  int64 // bytes that were sent for the copy that is live, before it was
+	asked   int   // rounds of it, and the one that it was asked for
 	renewed time.Time
 	savedAt time.Time
 
@@ -49,7 +50,7 @@ type follower struct {
 	ended   bool // only changed while work is held
 }
 
-func newFollower(owner *placements, p placement.Policy) *follower {
+func newFollower(owner *Controller, p placement.Policy) *follower {
 	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), told: p.Clone(),
 		done: make(chan struct{})}
 	f.ctx, f.cancel = context.WithCancel(owner.ctx)
@@ -87,7 +88,7 @@ func (f *follower) launch() {
 // run goes on until the policy has come to its end, or the agent.
 func (f *follower) run() {
 	defer close(f.done)
-	tick := time.NewTicker(placementTick)
+	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	for !f.stepped() {
 		select {
@@ -114,7 +115,7 @@ func (f *follower) stepped() (over bool) {
 		return nil
 	})
 	if err != nil { // the next tick tries again
-		f.owner.log("placement of copies: a step failed", "container", f.container, "error", err,
+		f.owner.log.Info("placement of copies: a step failed", "container", f.container, "error", err,
 			"stack", guard.Stack(err))
 	}
 	return over
@@ -149,7 +150,7 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 	f.carryOut(ctx, d, now)
 	f.publish(d)
 	if err := f.save(now, false); err != nil {
-		f.owner.log("cannot save a placement policy", "container", f.container, "error", err)
+		f.owner.log.Info("cannot save a placement policy", "container", f.container, "error", err)
 	}
 	return ""
 }
@@ -180,7 +181,7 @@ func (f *follower) note(now time.Time, where whereabouts) {
 // failed notes that a copy could not be made, or was lost.
 func (f *follower) failed(node string, err error, now time.Time) {
 	c := f.policy.Make(node)
-	c.Failures, c.Tried, c.Error = c.Failures+1, now, bounded(plain(err))
+	c.Failures, c.Tried, c.Error = c.Failures+1, now, bounded(api.Plain(err))
 	f.renewed = time.Time{} // is there anything left?
 }
 
@@ -281,7 +282,7 @@ func (f *follower) drop(ctx context.Context, node string) {
 		f.live = nil
 	}
 	if _, err := f.owner.world.keep(ctx, f.container, node, 0); err != nil {
-		f.owner.log("cannot remove a copy", "container", f.container, "node", node, "error", err)
+		f.owner.log.Info("cannot remove a copy", "container", f.container, "node", node, "error", err)
 	}
 	f.policy.Forget(node)
 }
@@ -311,7 +312,7 @@ func (f *follower) finish(ctx context.Context, why string) {
 	f.ended = true
 	err := f.owner.forget(f, f.container)
 	f.mu.Unlock()
-	f.owner.log("placement of copies ended", "container", f.container, "why", why, "error", err)
+	f.owner.log.Info("placement of copies ended", "container", f.container, "why", why, "error", err)
 }
 
 // off ends the policy because a user wants that.
@@ -319,7 +320,7 @@ func (f *follower) off(ctx context.Context) {
 	f.work.Lock()
 	defer f.work.Unlock()
 	if !f.ended {
-		f.finish(ctx, errPlacementOff.Error())
+		f.finish(ctx, errOff.Error())
 	}
 }
 
@@ -335,12 +336,12 @@ func (f *follower) without(ctx context.Context, node string) bool {
 	f.policy.Path = rest
 	f.drop(ctx, node)
 	if len(rest) == 0 {
-		f.finish(ctx, errPlacementOff.Error())
+		f.finish(ctx, errOff.Error())
 		return true
 	}
 	f.publish(placement.Decision{})
 	if err := f.save(time.Now(), true); err != nil {
-		f.owner.log("cannot save a placement policy", "container", f.container, "error", err)
+		f.owner.log.Info("cannot save a placement policy", "container", f.container, "error", err)
 	}
 	return true
 }

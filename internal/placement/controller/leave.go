@@ -1,4 +1,4 @@
-package agent
+package controller
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/placement"
 )
 
@@ -58,7 +59,7 @@ func (f *follower) handOver(ctx context.Context, to gone, now time.Time) string 
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unimplemented,
 		codes.ResourceExhausted:
-		return "refused by " + to.node + ": " + plain(err)
+		return "refused by " + to.node + ": " + api.Plain(err)
 	}
 	return ""
 }
@@ -73,7 +74,7 @@ func (f *follower) farewell(ctx context.Context) string {
 
 // save writes down how far it is.
 func (f *follower) save(now time.Time, atOnce bool) error {
-	if !atOnce && now.Sub(f.savedAt) < placementSave {
+	if !atOnce && now.Sub(f.savedAt) < saveEvery {
 		return nil
 	}
 	f.savedAt = now // also if that fails: a disk that is full is not asked all the time
@@ -84,7 +85,7 @@ func (f *follower) save(now time.Time, atOnce bool) error {
 
 // write makes its file, unless it has ended, or nothing is new. The caller holds the lock.
 func (f *follower) write(p placement.Policy) error {
-	data, err := json.Marshal(placementFile{Policy: p.With(f.kept), Left: f.left.node,
+	data, err := json.Marshal(document{Policy: p.With(f.kept), Left: f.left.node,
 		LeftBy: f.left.migration})
 	if err != nil || f.ended || bytes.Equal(data, f.saved) {
 		return err
