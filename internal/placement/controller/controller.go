@@ -56,12 +56,6 @@ type idleCopy struct {
 	whole bool
 }
 
-// gone is where a container is that has left.
-type gone struct {
-	node      string // empty: it has not
-	migration string // by which
-}
-
 // whereabouts say whether a container is here.
 type whereabouts int
 
@@ -73,14 +67,6 @@ const (
 
 // maxPolicies bounds the policies of one node.
 const maxPolicies = 1024
-
-// document is what is durable of a policy.
-type document struct {
-	Policy placement.Policy `json:"policy"`
-	// the node to which the container has gone; it is to get the policy
-	Left   string `json:"left,omitempty"`
-	LeftBy string `json:"left_by,omitempty"` // the migration
-}
 
 // Open reads the policies that an earlier agent has left. ctx is the life of the node.
 func Open(ctx context.Context, config Config) (*Controller, error) {

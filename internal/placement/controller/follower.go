@@ -41,40 +41,14 @@ type follower struct {
 	renewed time.Time
 	savedAt time.Time
 
-	mu      sync.Mutex
-	told    placement.Policy // as it was after the last step
-	left    gone
-	kept    placement.Copy // of what it held when it left; no node: nothing was kept
-	decided placement.Decision
-	saved   []byte
-	ended   bool // only changed while work is held
+	record
 }
 
 func newFollower(owner *Controller, p placement.Policy) *follower {
-	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), told: p.Clone(),
-		done: make(chan struct{})}
+	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), done: make(chan struct{})}
+	f.told, f.store = p.Clone(), func(data []byte) error { return owner.save(p.Container, data) }
 	f.ctx, f.cancel = context.WithCancel(owner.ctx)
 	return f
-}
-
-func (f *follower) snapshot() placement.Policy {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.told.Clone()
-}
-
-// outlook is how far it is, and what was decided last.
-func (f *follower) outlook() (placement.Policy, placement.Decision) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.told.Clone(), f.decided
-}
-
-// publish lets others see how far it is.
-func (f *follower) publish(d placement.Decision) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.told, f.decided = f.policy.Clone(), d
 }
 
 // launch runs the follower beside the caller.
@@ -132,7 +106,7 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 	switch {
 	case where == isMoving:
 		f.renewed = time.Time{} // a migration may use a copy up
-		f.publish(placement.Decision{})
+		f.publish(f.policy, placement.Decision{})
 		return ""
 	case where == isHere && gone.node != "": // it has come back before it was told to anybody
 		f.policy.Arrive(s.Node)
@@ -148,7 +122,7 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 		return d.Over
 	}
 	f.carryOut(ctx, d, now)
-	f.publish(d)
+	f.publish(f.policy, d)
 	if err := f.save(now, false); err != nil {
 		f.owner.log.Info("cannot save a placement policy", "container", f.container, "error", err)
 	}
@@ -308,10 +282,7 @@ func (f *follower) finish(ctx context.Context, why string) {
 		}
 	}
 	f.cancel()
-	f.mu.Lock() // nobody writes its file again
-	f.ended = true
-	err := f.owner.forget(f, f.container)
-	f.mu.Unlock()
+	err := f.end(func() error { return f.owner.forget(f, f.container) })
 	f.owner.log.Info("placement of copies ended", "container", f.container, "why", why, "error", err)
 }
 
@@ -339,7 +310,7 @@ func (f *follower) without(ctx context.Context, node string) bool {
 		f.finish(ctx, errOff.Error())
 		return true
 	}
-	f.publish(placement.Decision{})
+	f.publish(f.policy, placement.Decision{})
 	if err := f.save(time.Now(), true); err != nil {
 		f.owner.log.Info("cannot save a placement policy", "container", f.container, "error", err)
 	}
@@ -359,6 +330,6 @@ func (f *follower) replace(p placement.Policy) (done bool, err error) {
 		}
 	}
 	f.policy, f.renewed = p.Clone(), time.Time{}
-	f.publish(placement.Decision{})
+	f.publish(f.policy, placement.Decision{})
 	return true, f.save(time.Now(), true)
 }

@@ -368,7 +368,7 @@ func TestReturns(t *testing.T) {
 	f := c.of(testContainer)
 	f.work.Lock()
 	f.policy.Make("b").Fresh = time.Now().Add(-time.Minute)
-	f.publish(placement.Decision{})
+	f.publish(f.policy, placement.Decision{})
 	f.work.Unlock()
 	if age := c.AgeAt(testContainer, "b"); age < time.Minute || age > time.Hour {
 		t.Errorf("age %s", age)
