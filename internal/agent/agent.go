@@ -42,6 +42,7 @@ import (
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/residual"
+	"github.com/godwit/godwit/internal/restart"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/statedir"
@@ -139,7 +140,7 @@ type Agent struct {
 	reservations *reserve.Reservations
 	locations    *location.Locations
 	doubles      *location.Doubles
-	restarts     *restarts
+	restarts     *restart.Restarts
 	leases       *lease.Leases
 	adopter      *attachment.Adopter
 	bridges      *attachment.Bridges
@@ -525,7 +526,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
 	all.Go(func() { a.keeper.Run(a.ctx) })
-	all.Go(func() { a.restarts.run(a.ctx) })
+	all.Go(func() { a.restarts.Run(a.ctx) })
 	all.Go(func() { a.keeper.Watch(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
 	a.placements.Begin()

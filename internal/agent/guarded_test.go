@@ -22,7 +22,8 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../attachment", "../envelopes", "../gc", "../inventory", "../lease",
-	"../location", "../placement/controller", "../reserve", "../residual", "../sampling", "../staging",
+	"../location", "../placement/controller", "../reserve", "../residual", "../restart", "../sampling",
+	"../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
 	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
 }

@@ -294,7 +294,7 @@ func (s *peerService) Presence(ctx context.Context, request *api.PresenceRequest
 	if err := migration.CheckContainerID(request.Container); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	state, err := s.agent.holding(ctx, request.Container)
+	state, err := s.agent.restarts.Holding(ctx, request.Container)
 	return &api.PresenceReply{State: state}, wireError(err)
 }
 

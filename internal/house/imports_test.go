@@ -21,7 +21,7 @@ var mayImport = map[string]string{
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
 		"memory memory/postcopy migration network network/wireguard placement placement/controller policy " +
-		"predict reserve residual sampling staging statedir " +
+		"predict reserve residual restart sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
 		"wire/stream",
@@ -131,6 +131,8 @@ var mayImport = map[string]string{
 	"internal/reserve": "engine",
 	// residual: keeps pages; the user of a copy checks them.
 	"internal/residual": "kernel memory migration",
+	// restart: knows the node's own engine only, and nothing of the steps of a migration.
+	"internal/restart": "api engine engine/embedded guard inventory location network",
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
 	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
