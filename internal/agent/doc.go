@@ -15,8 +15,8 @@
 //	target*.go, offer.go, room*.go            the steps at the node to which it comes; refusals
 //	volumes.go, mapped.go, tmpfs.go           what becomes of volumes; mapped files; memory for the state
 //	restored_sockets.go, thaw.go, receipt.go  after the restore
-//	placing.go, staging.go, foresee.go        copies ahead of a move, and forecasts
+//	staging.go                                copies ahead of a move
 //	away.go                                   where containers went that were here
 //	places.go, greeted.go, noticing.go        adapters to packages location, lease, inventory and attachment
-//	restarting.go                             adapter to package restart
+//	restarting.go, placing.go, forecasting.go adapters to restart, placement/controller and forecast
 package agent

@@ -21,8 +21,8 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../cluster", "../attachment", "../envelopes", "../gc", "../inventory", "../lease",
-	"../location", "../placement/controller", "../reserve", "../residual", "../restart", "../sampling",
+	".", "../access", "../cluster", "../attachment", "../envelopes", "../forecast", "../gc", "../inventory",
+	"../lease", "../location", "../placement/controller", "../reserve", "../residual", "../restart", "../sampling",
 	"../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
 	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",

@@ -8,8 +8,6 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/placement/controller"
-	"github.com/godwit/godwit/internal/predict"
-	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 // placingNode is this node as placement policies see it.
@@ -20,8 +18,8 @@ func (a *Agent) openPlacements() (*controller.Controller, error) {
 	n := placingNode{a}
 	return controller.Open(a.ctx, controller.Config{
 		Dir: filepath.Join(a.config.StateDir, "ahead"), Node: a.self.Name, Containers: n, Migrations: n,
-		Stages: n, Nodes: a.peers, Links: n, Samples: a.samples, Layers: a.layers, Speed: a.machine.Predicted,
-		CallTimeout: a.config.callTimeout(), Log: a.log,
+		Stages: n, Nodes: a.peers, Links: measuredLinks{a}, Samples: a.samples, Layers: a.layers,
+		Speed: a.machine.Predicted, CallTimeout: a.config.callTimeout(), Log: a.log,
 	})
 }
 
@@ -78,17 +76,4 @@ func (n placingNode) Target(container string) string {
 		return g.Target()
 	}
 	return ""
-}
-
-// WayTo implements controller.Links.
-func (n placingNode) WayTo(node string) predict.Link { return n.agent.peers.WayTo(node) }
-
-// Link implements controller.Links.
-func (n placingNode) Link(node string) (rtt time.Duration, bandwidth float64) {
-	return n.agent.peers.Link(node)
-}
-
-// Measure implements controller.Links.
-func (n placingNode) Measure(ctx context.Context, node identity.Node) error {
-	return n.agent.measure(ctx, node, measureBudget())
 }
