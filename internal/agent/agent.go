@@ -104,7 +104,7 @@ func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 type Agent struct {
 	config   Config
 	log      *slog.Logger
-	ctx      context.Context //nolint:containedctx // The life of the daemon: migrations outlive the calls that begin them.
+	ctx      context.Context //nolint:containedctx // The life of the daemon: migrations outlive calls.
 	stop     context.CancelFunc
 	state    *statedir.Dir // the state directory is this process's
 	id       *identity.Identity

@@ -57,7 +57,7 @@ func TestBroughtBy(t *testing.T) {
 	second := endedMove(t, a, "0000000000000002", migration.Target, migration.Moved, began.Add(time.Second))
 	arrival := placingNode{a}.BroughtBy(testContainer)
 	if a.moves.broughtBy(testContainer) != second || arrival.Migration != "0000000000000002" ||
-		arrival.Source != "a" || arrival.Dir != second.journal.dir || arrival.Lock != &second.policy {
+		arrival.Source != "a" || arrival.Dir != second.journal.Dir || arrival.Lock != &second.policy {
 		t.Errorf("the first migration counts: %+v", arrival)
 	}
 	endedMove(t, a, "0000000000000003", migration.Source, migration.Moved, began.Add(2*time.Second))

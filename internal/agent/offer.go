@@ -126,7 +126,7 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 		return refused, nil
 	}
 	// its engine would not answer, either
-	if waiting := a.moves.examineWaiting(definition); len(waiting) > 0 {
+	if waiting := a.moves.unread.Examine(definition); len(waiting) > 0 {
 		return waiting, nil
 	}
 	var theirs migration.Platform

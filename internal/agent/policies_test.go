@@ -148,7 +148,8 @@ func TestPlanOffersAnAllowedMode(t *testing.T) {
 func TestRoundsMustNotTurnIntoARefusedMode(t *testing.T) {
 	refused := map[migration.Mode]string{migration.Hybrid: refusedMode("b")}
 	request := &api.MigrateRequest{Mode: "auto", OnNoConvergence: "hybrid"}
-	_, err := forecast.DemandsOf(request, settingsFor(request, migration.Auto), migration.PostCopyAuto, refused)
+	_, err := forecast.DemandsOf(request, settingsFor(request, migration.Auto), migration.PostCopyAuto,
+		refused)
 	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), refused[migration.Hybrid]) {
 		t.Errorf("error %v", err)
 	}

@@ -52,8 +52,8 @@ func (m movesOf) Of(container string) (id string, neverRuns bool) {
 
 // UnreadAmong implements restart.Migrations.
 func (m movesOf) UnreadAmong(containers ...string) string {
-	return m.agent.moves.unreadAmong(containers...)
+	return m.agent.moves.unread.Among(containers...)
 }
 
 // Unusable implements restart.Migrations.
-func (m movesOf) Unusable(of engine.Container) string { return m.agent.moves.unusable(of) }
+func (m movesOf) Unusable(of engine.Container) string { return m.agent.moves.unread.Advice(of) }

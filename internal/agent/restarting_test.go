@@ -12,6 +12,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -101,7 +102,8 @@ func (n *restartsNode) moving(container string) *move {
 
 // unread lets there be a journal that cannot be used, of a container; "": it is not known of which.
 func (n *restartsNode) unread(container string) {
-	n.agent.moves.unread["x"] = unread{spec: migration.Spec{ID: "x", Container: container}}
+	n.agent.moves.unread.Set(journal.Unread{Spec: migration.Spec{ID: "x", Container: container},
+		Err: errors.New("damaged")})
 }
 
 // why is why a container does not run.

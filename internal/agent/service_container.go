@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/predict"
 )
 
@@ -66,7 +67,7 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 	s.agent.moves.tell(containers)
 	if !s.agent.rights.MayRun(ctx) {
 		for i := range containers {
-			containers[i].Definition = withoutSecrets(containers[i].Definition)
+			containers[i].Definition = journal.WithoutSecrets(containers[i].Definition)
 		}
 	}
 	documents, err := marshalEach(containers)

@@ -19,8 +19,8 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/image files/inodes files/shared forecast gc guard inventory kernel lease " +
-		"location memory memory/postcopy migration network network/wireguard placement " +
+		"files/chunk files/image files/inodes files/shared forecast gc guard inventory journal " +
+		"kernel lease location memory memory/postcopy migration network network/wireguard placement " +
 		"placement/controller policy predict reserve residual restart sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
@@ -100,6 +100,8 @@ var mayImport = map[string]string{
 	"internal/house":    "",
 	// inventory: asks engines, and knows no other node.
 	"internal/inventory": "engine guard kernel",
+	// journal: writes what the machine says; decides nothing.
+	"internal/journal": "durable engine kernel migration",
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.
