@@ -38,9 +38,11 @@ import (
 	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/placement/controller"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/residual"
+	"github.com/godwit/godwit/internal/restart"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/statedir"
@@ -102,7 +104,7 @@ func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 type Agent struct {
 	config   Config
 	log      *slog.Logger
-	ctx      context.Context //nolint:containedctx // the life of the daemon: longer than the calls
+	ctx      context.Context //nolint:containedctx // The life of the daemon: migrations outlive calls.
 	stop     context.CancelFunc
 	state    *statedir.Dir // the state directory is this process's
 	id       *identity.Identity
@@ -126,7 +128,7 @@ type Agent struct {
 	moves        *moves
 	spare        *durable.Spare
 	stages       *staging.Stages
-	placements   *placements
+	placements   *controller.Controller
 	samples      *sampling.Samples
 	machine      *sampling.Machine
 	experience   *sampling.Experience
@@ -138,7 +140,7 @@ type Agent struct {
 	reservations *reserve.Reservations
 	locations    *location.Locations
 	doubles      *location.Doubles
-	restarts     *restarts
+	restarts     *restart.Restarts
 	leases       *lease.Leases
 	adopter      *attachment.Adopter
 	bridges      *attachment.Bridges
@@ -277,7 +279,7 @@ func (a *Agent) open() error {
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
 	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
-	if a.placements, err = openPlacements(a); err != nil {
+	if a.placements, err = a.openPlacements(); err != nil {
 		return err
 	}
 	if err := a.moves.recover(); err != nil {
@@ -524,10 +526,10 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
 	all.Go(func() { a.keeper.Run(a.ctx) })
-	all.Go(func() { a.restarts.run(a.ctx) })
+	all.Go(func() { a.restarts.Run(a.ctx) })
 	all.Go(func() { a.keeper.Watch(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
-	a.placements.begin()
+	a.placements.Begin()
 	a.supervisor.tell("READY=1")
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
@@ -540,7 +542,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-localFailed:
 	case err = <-peerFailed:
 	}
-	a.placements.close()
+	a.placements.Close()
 	a.stages.Close()
 	a.samples.Close()
 	a.stop()

@@ -54,7 +54,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 		return definition, errors.Join(err, undone)
 	}
 	a.leases.Made(definition.ID)
-	a.restarts.ran(definition.ID)
+	a.restarts.Ran(definition.ID)
 	a.stageTo(definition, candidates)
 	return definition, nil
 }

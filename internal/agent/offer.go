@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
@@ -125,7 +126,7 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 		return refused, nil
 	}
 	// its engine would not answer, either
-	if waiting := a.moves.examineWaiting(definition); len(waiting) > 0 {
+	if waiting := a.moves.unread.Examine(definition); len(waiting) > 0 {
 		return waiting, nil
 	}
 	var theirs migration.Platform
@@ -316,7 +317,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 		return predict.Plan{}, err
 	}
 	settings := settingsFor(request, spec.Mode)
-	demands, err := demandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
+	demands, err := forecast.DemandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
 	if err != nil {
 		return predict.Plan{}, err
 	}
@@ -362,7 +363,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	}
 	plan.Warnings = append(plan.Warnings, a.leavesBehind(definition)...)
 	if demands.Split.Bounded() && spec.Mode != migration.Auto && len(plan.Problems) == 0 {
-		if err := a.planSplit(ctx, &plan.Plan, definition, node, demands); err != nil {
+		if err := a.forecaster().PlanSplit(ctx, &plan.Plan, definition, node, demands); err != nil {
 			return predict.Plan{}, err
 		}
 	}
@@ -370,7 +371,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if !request.Forecast {
 		return plan, nil
 	}
-	err = a.forecast(ctx, &plan, definition, node, demands, seconds(request.WatchSeconds),
+	err = a.forecaster().Fill(ctx, &plan, definition, node, demands, seconds(request.WatchSeconds),
 		layerBytes(offer.Layers, plan.MissingLayers))
 	return plan, err
 }

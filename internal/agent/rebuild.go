@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -150,7 +151,7 @@ func (m *moves) copyRemoved(id string) bool {
 // one that cannot be used.
 func (m *moves) undone(one engine.Container) bool {
 	id := one.Definition.ID
-	if one.Definition.EngineName != "" || m.of(id) != nil || m.unreadOf(id) != "" {
+	if one.Definition.EngineName != "" || m.of(id) != nil || m.unread.Of(id) != "" {
 		return false
 	}
 	record := m.recordOf(one.Leaving.Migration)
@@ -166,12 +167,13 @@ func (m *moves) lost(one engine.Container) bool {
 	}
 	id := one.Leaving.Migration
 	if migration.CheckID(id) != nil {
-		return !slices.ContainsFunc(m.unreadable(),
-			func(u unread) bool { return u.spec.Container == one.Definition.ID || u.spec.Container == "" })
+		return !slices.ContainsFunc(m.unread.List(), func(u journal.Unread) bool {
+			return u.Spec.Container == one.Definition.ID || u.Spec.Container == ""
+		})
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.byID[id] == nil && m.unused(id) == nil
+	return m.byID[id] == nil && m.unread.Check(id) == nil
 }
 
 // rebuildOne rebuilds the journal of one container and goes on with its migration. It first asks
@@ -206,7 +208,7 @@ func (m *moves) rebuildOne(ctx context.Context, listed engine.Definition) error 
 	for i, v := range definition.Volumes { // if it is not known which ones stay, none is removed
 		definition.Volumes[i].Stays = leave.Migration == "" || slices.Contains(leave.Stay, v.Key())
 	}
-	if err := m.journal(spec.ID, definition).write(record); err != nil {
+	if err := m.journal(spec.ID, definition).Write(record); err != nil {
 		return err
 	}
 	m.agent.log.Error("a container was left frozen by a migration whose journal is lost: asking the target "+

@@ -131,7 +131,7 @@ func TestRebuildOnce(t *testing.T) {
 		all.Go(func() { a.moves.rebuild(t.Context(), one) })
 	}
 	all.Wait()
-	if known := len(a.moves.list()) + len(a.moves.unreadable()); known != 1 {
+	if known := len(a.moves.list()) + len(a.moves.unread.List()); known != 1 {
 		t.Errorf("%d migrations of one container", known)
 	}
 }

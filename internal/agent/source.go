@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
+	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -61,7 +62,7 @@ type source struct {
 	spill   *push.Spill // pages that follow are on the disk, too; nil: they are not to be
 	turn    rounds.Turn
 	slowed  bool           // the container may have been slowed down, as far as is known here
-	auto    *autoMode      // nil: the user has named the mode
+	auto    *forecast.Auto // nil: the user has named the mode
 	split   *rounds.Split  // nil: all is handed over, or will be undone
 	staged  *staging.Taken // the copy that was staged at the target; nil: nothing was staged
 	volumes chosenVolumes

@@ -164,7 +164,7 @@ func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
 }
 
 // rebooted reports whether this node was, since the migration began: then the frozen processes are no more.
-func (s *source) rebooted() bool { return s.move.journal.boot != s.agent.boot }
+func (s *source) rebooted() bool { return s.move.journal.Boot != s.agent.boot }
 
 // hasFrozen reports whether the frozen processes are here.
 func (s *source) hasFrozen(ctx context.Context) bool {

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -23,7 +24,7 @@ func TestLeftoverSpill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.moves.journal(testMigration, engine.Definition{}).write(record); err != nil {
+	if err := a.moves.journal(testMigration, engine.Definition{}).Write(record); err != nil {
 		t.Fatal(err)
 	}
 	path := a.moves.spillPath(testMigration)
@@ -90,7 +91,7 @@ func TestHasFrozen(t *testing.T) {
 		a.engines = engine.NewSet((*embedded.Engine)(nil), c.engine)
 		s := &source{
 			agent: a, definition: engine.Definition{ID: "one", EngineName: "anew"},
-			move: &move{journal: &journal{boot: c.boot}},
+			move: &move{journal: &journal.Journal{Boot: c.boot}},
 		}
 		if got := s.hasFrozen(t.Context()); got != c.want {
 			t.Errorf("%s: %t", name, got)

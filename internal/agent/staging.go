@@ -155,7 +155,7 @@ func (a *Agent) beginStage(ctx context.Context, request *api.StageRequest) (*sta
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := a.placementFree(ctx, request.Container); err != nil {
+	if err := a.placements.Free(ctx, request.Container); err != nil {
 		return nil, err
 	}
 	return a.startStage(ctx, request.Container, request.Node, settings, 0)

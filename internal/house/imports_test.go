@@ -19,9 +19,9 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
-		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
-		"residual sampling staging statedir " +
+		"files/chunk files/image files/inodes files/shared forecast gc guard inventory journal " +
+		"kernel lease location memory memory/postcopy migration network network/wireguard placement " +
+		"placement/controller policy predict reserve residual restart sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
 		"wire/stream",
@@ -32,8 +32,11 @@ var mayImport = map[string]string{
 	"internal/location": "api cluster engine guard network patience wire/identity",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
-	"internal/api":       "",
-	"internal/audit":     "",
+	// placement/controller: carries decisions out; staging makes the copies, and the agent names the nodes.
+	"internal/placement/controller": "api engine guard kernel migration placement predict staging " +
+		"wire/identity",
+	"internal/api":   "",
+	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker " +
 		"lab/workload/coap " +
@@ -90,11 +93,15 @@ var mayImport = map[string]string{
 	"internal/files/regular":   "",
 	"internal/files/shared":    "guard kernel",
 	"internal/files/tarsplit":  "files/regular guard",
-	"internal/gc":              "",
-	"internal/guard":           "",
-	"internal/house":           "",
+	// forecast: measures what a prediction lacks; predict decides, and the agent moves.
+	"internal/forecast": "api engine files migration predict transfer/memory/rounds wire/identity",
+	"internal/gc":       "",
+	"internal/guard":    "",
+	"internal/house":    "",
 	// inventory: asks engines, and knows no other node.
 	"internal/inventory": "engine guard kernel",
+	// journal: writes what the machine says; decides nothing.
+	"internal/journal": "durable engine kernel migration",
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.
@@ -128,6 +135,8 @@ var mayImport = map[string]string{
 	"internal/reserve": "engine",
 	// residual: keeps pages; the user of a copy checks them.
 	"internal/residual": "kernel memory migration",
+	// restart: knows the node's own engine only, and nothing of the steps of a migration.
+	"internal/restart": "api engine engine/embedded guard inventory location network",
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
 	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.

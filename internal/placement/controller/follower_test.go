@@ -1,9 +1,10 @@
-package agent
+package controller
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/placement"
 	"github.com/godwit/godwit/internal/staging"
 )
+
+const testMigration = "0123456789abcdef"
 
 var testContainer = strings.Repeat("ab", 32)
 
@@ -34,7 +37,7 @@ type fakeWorld struct {
 	forgot   int
 }
 
-func (w *fakeWorld) situation(_ context.Context, _ placement.Policy, live liveCopy) (placement.Situation,
+func (w *fakeWorld) situation(_ context.Context, _ placement.Policy, live Live) (placement.Situation,
 	whereabouts, error) {
 	s := w.Situation
 	if live != nil {
@@ -43,7 +46,7 @@ func (w *fakeWorld) situation(_ context.Context, _ placement.Policy, live liveCo
 	return s, w.where, nil
 }
 
-func (w *fakeWorld) stage(_ context.Context, _, node string, rate float64, _ time.Time) (liveCopy, error) {
+func (w *fakeWorld) stage(_ context.Context, _, node string, rate float64, _ time.Time) (Live, error) {
 	if w.refuse != nil {
 		return nil, w.refuse
 	}
@@ -102,6 +105,13 @@ func (g *fakeStage) round(fresh time.Time) {
 	g.told.SentBytes += 100
 }
 
+// newTestController has no policies.
+func newTestController(t *testing.T, dir string, w world) *Controller {
+	t.Helper()
+	return &Controller{dir: dir, world: w, ctx: t.Context(), log: slog.New(slog.DiscardHandler),
+		all: map[string]*follower{}}
+}
+
 // newTestPlacements is a container on node a with a policy, and its world of other nodes b, c and d.
 func newTestPlacements(t *testing.T, p placement.Policy) (*fakeWorld, *follower) {
 	t.Helper()
@@ -115,8 +125,7 @@ func newTestPlacements(t *testing.T, p placement.Policy) (*fakeWorld, *follower)
 		})
 	}
 	p.Container, p.Until = testContainer, now.Add(time.Hour)
-	s := &placements{dir: t.TempDir(), world: w, ctx: t.Context(), log: func(string, ...any) {},
-		all: map[string]*follower{}}
+	s := newTestController(t, t.TempDir(), w)
 	f := newFollower(s, p)
 	s.all[testContainer] = f
 	if err := f.save(now, true); err != nil {
@@ -263,9 +272,8 @@ func TestPlacementGoesAlong(t *testing.T) {
 		t.Error("that a migration took it counts as a failure")
 	}
 	kept := placement.Copy{Node: "a", Bytes: 1000, Fresh: time.Now()}
-	f.owner.left(testContainer, gone{"b", testMigration}, kept)
-	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log,
-		all: map[string]*follower{}}
+	f.owner.Left(testContainer, "b", testMigration, kept)
+	again := newTestController(t, f.owner.dir, w)
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +308,7 @@ func TestPlacementGoesAlong(t *testing.T) {
 func TestPlacementAtItsEnd(t *testing.T) {
 	w, f := newTestPlacements(t, onPath("b", 1.0))
 	f.policy.Make("c").Fresh = time.Now()
-	f.owner.left(testContainer, gone{"b", testMigration}, placement.Copy{})
+	f.owner.Left(testContainer, "b", testMigration, placement.Copy{})
 	w.where = isMissing
 	if why := w.at(f, 2); !strings.Contains(why, "where its path ends") || strings.Join(w.gone, " ") != "c" {
 		t.Errorf("%q, given up %v", why, w.gone)
@@ -315,14 +323,13 @@ func TestPlacementAfterRestart(t *testing.T) {
 	w.stages[0].round(w.Now)
 	w.at(f, 1)
 	w.stages[1].round(w.Now)
-	w.at(f, 1+placementSave.Seconds())
+	w.at(f, 1+saveEvery.Seconds())
 	w.idle = map[string]int64{"b": 1000} // c ended with its agent
-	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log,
-		all: map[string]*follower{}}
+	again := newTestController(t, f.owner.dir, w)
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
-	w.at(again.all[testContainer], 2+placementSave.Seconds())
+	w.at(again.all[testContainer], 2+saveEvery.Seconds())
 	if last := w.stages[len(w.stages)-1]; last.node != "c" || len(w.stages) != 3 {
 		t.Errorf("%d stages, the last at %s", len(w.stages), last.node)
 	}

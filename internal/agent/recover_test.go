@@ -54,6 +54,9 @@ func newTestAgent(t *testing.T) *Agent {
 	a.moves, a.lists, a.leases = newMoves(a), newLists(a), newLeases(a)
 	openAttachments(a, nil)
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
+	if a.placements, err = a.openPlacements(); err != nil {
+		t.Fatal(err)
+	}
 	return a
 }
 
@@ -70,13 +73,13 @@ func TestUnreadJournalIsNotOverwritten(t *testing.T) {
 	record.Version++
 	record.ReadableFrom++
 	written := a.moves.journal(testMigration, engine.Definition{})
-	if err := written.write(record); err != nil {
+	if err := written.Write(record); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.moves.recover(); err != nil {
 		t.Fatal(err)
 	}
-	before, err := os.ReadFile(written.path())
+	before, err := os.ReadFile(written.Dir + "/journal.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,23 +89,23 @@ func TestUnreadJournalIsNotOverwritten(t *testing.T) {
 	if err := a.moves.ban(testMigration, "a"); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("ban: %v, want busy", err)
 	}
-	after, err := os.ReadFile(written.path())
+	after, err := os.ReadFile(written.Dir + "/journal.json")
 	if err != nil || string(after) != string(before) {
 		t.Errorf("the journal was overwritten: %s, error %v", after, err)
 	}
-	unread := a.moves.unreadable()
-	if len(unread) != 1 || unread[0].report().Source != "a" ||
-		!strings.Contains(*unread[0].report().Error, "format") {
+	unread := a.moves.unread.List()
+	if len(unread) != 1 || unread[0].Report().Source != "a" ||
+		!strings.Contains(*unread[0].Report().Error, "format") {
 		t.Fatalf("unreadable: %+v", unread)
 	}
 
 	record.Version--
 	record.ReadableFrom--
-	if err := written.write(record); err != nil {
+	if err := written.Write(record); err != nil {
 		t.Fatal(err)
 	}
 	a.moves.recoverOne(testMigration)
-	if _, err := a.moves.find(testMigration); err != nil || len(a.moves.unreadable()) > 0 {
+	if _, err := a.moves.find(testMigration); err != nil || len(a.moves.unread.List()) > 0 {
 		t.Errorf("not recovered when the journal could be read: %v", err)
 	}
 }

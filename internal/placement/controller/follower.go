@@ -1,4 +1,4 @@
-package agent
+package controller
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/placement"
@@ -15,18 +16,18 @@ import (
 )
 
 const (
-	placementTick = 500 * time.Millisecond
+	tickEvery = 500 * time.Millisecond
 	// idleFor is how long an idle copy stays at another node after it was last renewed. It is renewed
 	// three times as often.
 	idleFor = 10 * time.Minute
-	// placementSave is how often is written down what has come of a policy; that there is another one,
+	// saveEvery is how often is written down what has come of a policy; that there is another one,
 	// or that it goes, at once.
-	placementSave = 10 * time.Second
+	saveEvery = 10 * time.Second
 )
 
 // follower carries out the policy of one container.
 type follower struct {
-	owner     *placements
+	owner     *Controller
 	container string
 	ctx       context.Context //nolint:containedctx // Its own life: it outlives the call that begins it.
 	cancel    context.CancelFunc
@@ -34,46 +35,20 @@ type follower struct {
 
 	work    sync.Mutex // held while something is done by the policy
 	policy  placement.Policy
-	live    liveCopy // nil: none
-	before  int64    // bytes that were sent for the copy that is live, before it was
-	asked   int      // rounds of it, and the one that it was asked for
+	live    Live  // nil: none
+	before  int64 // bytes that were sent for the copy that is live, before it was
+	asked   int   // rounds of it, and the one that it was asked for
 	renewed time.Time
 	savedAt time.Time
 
-	mu      sync.Mutex
-	told    placement.Policy // as it was after the last step
-	left    gone
-	kept    placement.Copy // of what it held when it left; no node: nothing was kept
-	decided placement.Decision
-	saved   []byte
-	ended   bool // only changed while work is held
+	record
 }
 
-func newFollower(owner *placements, p placement.Policy) *follower {
-	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), told: p.Clone(),
-		done: make(chan struct{})}
+func newFollower(owner *Controller, p placement.Policy) *follower {
+	f := &follower{owner: owner, container: p.Container, policy: p.Clone(), done: make(chan struct{})}
+	f.told, f.store = p.Clone(), func(data []byte) error { return owner.save(p.Container, data) }
 	f.ctx, f.cancel = context.WithCancel(owner.ctx)
 	return f
-}
-
-func (f *follower) snapshot() placement.Policy {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.told.Clone()
-}
-
-// outlook is how far it is, and what was decided last.
-func (f *follower) outlook() (placement.Policy, placement.Decision) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.told.Clone(), f.decided
-}
-
-// publish lets others see how far it is.
-func (f *follower) publish(d placement.Decision) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.told, f.decided = f.policy.Clone(), d
 }
 
 // launch runs the follower beside the caller.
@@ -87,7 +62,7 @@ func (f *follower) launch() {
 // run goes on until the policy has come to its end, or the agent.
 func (f *follower) run() {
 	defer close(f.done)
-	tick := time.NewTicker(placementTick)
+	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	for !f.stepped() {
 		select {
@@ -114,7 +89,7 @@ func (f *follower) stepped() (over bool) {
 		return nil
 	})
 	if err != nil { // the next tick tries again
-		f.owner.log("placement of copies: a step failed", "container", f.container, "error", err,
+		f.owner.log.Info("placement of copies: a step failed", "container", f.container, "error", err,
 			"stack", guard.Stack(err))
 	}
 	return over
@@ -131,7 +106,7 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 	switch {
 	case where == isMoving:
 		f.renewed = time.Time{} // a migration may use a copy up
-		f.publish(placement.Decision{})
+		f.publish(f.policy, placement.Decision{})
 		return ""
 	case where == isHere && gone.node != "": // it has come back before it was told to anybody
 		f.policy.Arrive(s.Node)
@@ -147,9 +122,9 @@ func (f *follower) step(ctx context.Context, now time.Time) string {
 		return d.Over
 	}
 	f.carryOut(ctx, d, now)
-	f.publish(d)
+	f.publish(f.policy, d)
 	if err := f.save(now, false); err != nil {
-		f.owner.log("cannot save a placement policy", "container", f.container, "error", err)
+		f.owner.log.Info("cannot save a placement policy", "container", f.container, "error", err)
 	}
 	return ""
 }
@@ -180,7 +155,7 @@ func (f *follower) note(now time.Time, where whereabouts) {
 // failed notes that a copy could not be made, or was lost.
 func (f *follower) failed(node string, err error, now time.Time) {
 	c := f.policy.Make(node)
-	c.Failures, c.Tried, c.Error = c.Failures+1, now, bounded(plain(err))
+	c.Failures, c.Tried, c.Error = c.Failures+1, now, bounded(api.Plain(err))
 	f.renewed = time.Time{} // is there anything left?
 }
 
@@ -281,7 +256,7 @@ func (f *follower) drop(ctx context.Context, node string) {
 		f.live = nil
 	}
 	if _, err := f.owner.world.keep(ctx, f.container, node, 0); err != nil {
-		f.owner.log("cannot remove a copy", "container", f.container, "node", node, "error", err)
+		f.owner.log.Info("cannot remove a copy", "container", f.container, "node", node, "error", err)
 	}
 	f.policy.Forget(node)
 }
@@ -307,11 +282,8 @@ func (f *follower) finish(ctx context.Context, why string) {
 		}
 	}
 	f.cancel()
-	f.mu.Lock() // nobody writes its file again
-	f.ended = true
-	err := f.owner.forget(f, f.container)
-	f.mu.Unlock()
-	f.owner.log("placement of copies ended", "container", f.container, "why", why, "error", err)
+	err := f.end(func() error { return f.owner.forget(f, f.container) })
+	f.owner.log.Info("placement of copies ended", "container", f.container, "why", why, "error", err)
 }
 
 // off ends the policy because a user wants that.
@@ -319,7 +291,7 @@ func (f *follower) off(ctx context.Context) {
 	f.work.Lock()
 	defer f.work.Unlock()
 	if !f.ended {
-		f.finish(ctx, errPlacementOff.Error())
+		f.finish(ctx, errOff.Error())
 	}
 }
 
@@ -335,12 +307,12 @@ func (f *follower) without(ctx context.Context, node string) bool {
 	f.policy.Path = rest
 	f.drop(ctx, node)
 	if len(rest) == 0 {
-		f.finish(ctx, errPlacementOff.Error())
+		f.finish(ctx, errOff.Error())
 		return true
 	}
-	f.publish(placement.Decision{})
+	f.publish(f.policy, placement.Decision{})
 	if err := f.save(time.Now(), true); err != nil {
-		f.owner.log("cannot save a placement policy", "container", f.container, "error", err)
+		f.owner.log.Info("cannot save a placement policy", "container", f.container, "error", err)
 	}
 	return true
 }
@@ -358,6 +330,6 @@ func (f *follower) replace(p placement.Policy) (done bool, err error) {
 		}
 	}
 	f.policy, f.renewed = p.Clone(), time.Time{}
-	f.publish(placement.Decision{})
+	f.publish(f.policy, placement.Decision{})
 	return true, f.save(time.Now(), true)
 }

@@ -1,4 +1,4 @@
-package agent
+package controller
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 // observer supplies placement policies with node and link data.
 type observer struct {
-	agent *Agent
+	config Config
 
 	mu     sync.Mutex
 	looked map[string]lookedAt  // by container
@@ -40,25 +40,25 @@ const (
 	writeWindow  = time.Second
 )
 
-func newObserver(a *Agent) *observer {
-	return &observer{agent: a, looked: map[string]lookedAt{}, layers: map[layersAt]int64{},
+func newObserver(config Config) *observer {
+	return &observer{config: config, looked: map[string]lookedAt{}, layers: map[layersAt]int64{},
 		tried: map[string]time.Time{}}
 }
 
-func (w *observer) situation(ctx context.Context, p placement.Policy, live liveCopy) (placement.Situation,
+func (w *observer) situation(ctx context.Context, p placement.Policy, live Live) (placement.Situation,
 	whereabouts, error) {
-	a := w.agent
-	s := placement.Situation{Node: a.self.Name, Busy: a.moves.busy()}
-	container, err := a.engines.Inspect(ctx, referenceOf(p))
+	here := w.config
+	s := placement.Situation{Node: here.Node, Busy: here.Migrations.Busy()}
+	container, err := here.Containers.Inspect(ctx, referenceOf(p))
 	switch {
-	case a.moves.moving(p.Container):
+	case here.Migrations.Moving(p.Container):
 		return s, isMoving, nil
 	case errors.Is(err, engine.ErrNotFound), err == nil && container.State != engine.Running:
 		return s, isMissing, nil
 	case err != nil:
 		return s, isHere, err
 	}
-	if s.MemoryBytes, err = a.memoryOf(ctx, p.Container); err != nil {
+	if s.MemoryBytes, err = here.Containers.MemoryBytes(ctx, p.Container); err != nil {
 		return s, isHere, err
 	}
 	measured, err := w.measured(ctx, container, live)
@@ -70,10 +70,10 @@ func (w *observer) situation(ctx context.Context, p placement.Policy, live liveC
 	}
 	w.measureLinks(ctx, p)
 	s.Now = time.Now()
-	for _, node := range a.peers.Others() {
-		way := a.peers.WayTo(node.Name)
+	for _, node := range here.Nodes.Others() {
+		way := here.Links.WayTo(node.Name)
 		s.Nodes = append(s.Nodes, placement.Node{
-			Name: node.Name, Reachable: a.peers.Reaches(node.Name), RTT: seconds(way.RTTSeconds),
+			Name: node.Name, Reachable: here.Nodes.Reaches(node.Name), RTT: seconds(way.RTTSeconds),
 			Bandwidth: way.BandwidthBitsPerSecond,
 			Need: w.need(ctx, needed{container.Definition, measured, node, way, p.At(node.Name), live},
 				s.Now),
@@ -112,11 +112,11 @@ func (w *observer) once(what string, every time.Duration) bool {
 
 // measured is what is known of a container. How fast it writes is measured before there is a live
 // copy: then it can be watched.
-func (w *observer) measured(ctx context.Context, container engine.Container, live liveCopy) (predict.Measured,
+func (w *observer) measured(ctx context.Context, container engine.Container, live Live) (predict.Measured,
 	error) {
-	a, id := w.agent, container.Definition.ID
+	samples, id := w.config.Samples, container.Definition.ID
 	if live == nil && w.once(id, measureEvery) {
-		a.samples.Measure(ctx, container.Definition, writeWindow, measureEvery)
+		samples.Measure(ctx, container.Definition, writeWindow, measureEvery)
 	}
 	w.mu.Lock()
 	last, is := w.looked[id]
@@ -124,7 +124,7 @@ func (w *observer) measured(ctx context.Context, container engine.Container, liv
 	if is && time.Since(last.at) < lookEvery {
 		return last.seen, nil
 	}
-	seen, err := a.samples.Look(ctx, container.Definition)
+	seen, err := samples.Look(ctx, container.Definition)
 	if err != nil {
 		return seen, err
 	}
@@ -137,14 +137,14 @@ func (w *observer) measured(ctx context.Context, container engine.Container, liv
 // measureLinks finds out about the links of a path of which nothing is known. At neighbours that is
 // not worth while: the first copy tells it.
 func (w *observer) measureLinks(ctx context.Context, p placement.Policy) {
-	a := w.agent
+	here := w.config
 	for _, stop := range p.Path {
-		node, err := a.peers.Find(stop.Node)
-		_, bandwidth := a.peers.Link(stop.Node)
-		if err == nil && bandwidth == 0 && node.Name != a.self.Name && a.peers.Reaches(stop.Node) &&
+		node, err := here.Nodes.Find(stop.Node)
+		_, bandwidth := here.Links.Link(stop.Node)
+		if err == nil && bandwidth == 0 && node.Name != here.Node && here.Nodes.Reaches(stop.Node) &&
 			w.once("link "+stop.Node, time.Minute) {
-			if err := a.measure(ctx, node, measureBudget()); err != nil {
-				a.log.Debug("link not measured", "node", stop.Node, "error", err)
+			if err := here.Links.Measure(ctx, node); err != nil {
+				here.Log.Debug("link not measured", "node", stop.Node, "error", err)
 			}
 		}
 	}
@@ -157,7 +157,7 @@ type needed struct {
 	node       identity.Node
 	way        predict.Link
 	copy       *placement.Copy
-	live       liveCopy
+	live       Live
 }
 
 // need is what it takes until a copy is up to date. What has to be sent is like the whole memory of
@@ -165,7 +165,7 @@ type needed struct {
 func (w *observer) need(ctx context.Context, n needed, now time.Time) placement.Cost {
 	in := predict.Input{
 		Container: n.measured.Container, Link: n.way,
-		Source: w.agent.machine.Predicted(), Target: w.agent.machine.Predicted(),
+		Source: w.config.Speed(), Target: w.config.Speed(),
 	}
 	in.Source.CompressBytesPerSec = n.measured.CompressBytesPerSecond
 	memory := in.Container.PrivateBytes + in.Container.SharedBytes
@@ -189,7 +189,7 @@ func (w *observer) need(ctx context.Context, n needed, now time.Time) placement.
 	return cost
 }
 
-func liveStage(live liveCopy) migration.Stage {
+func liveStage(live Live) migration.Stage {
 	if live == nil {
 		return migration.Stage{}
 	}
@@ -216,12 +216,12 @@ func (w *observer) missingLayers(ctx context.Context, n needed) int64 {
 	w.mu.Lock()
 	bytes, known := w.layers[key]
 	w.mu.Unlock()
-	if known || !w.agent.peers.Reaches(n.node.Name) {
+	if known || !w.config.Nodes.Reaches(n.node.Name) {
 		return bytes
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.agent.config.callTimeout())
+	ctx, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
 	defer cancel()
-	there, err := w.agent.layers.Ask(ctx, n.node, &api.LayersRequest{DiffIds: n.definition.Layers})
+	there, err := w.config.Layers.Ask(ctx, n.node, &api.LayersRequest{DiffIds: n.definition.Layers})
 	if err != nil {
 		return 0
 	}
@@ -229,7 +229,7 @@ func (w *observer) missingLayers(ctx context.Context, n needed) int64 {
 	for _, layer := range there {
 		has[layer.DiffId] = true
 	}
-	for _, layer := range w.agent.layers.Here(n.definition.Layers) {
+	for _, layer := range w.config.Layers.Here(n.definition.Layers) {
 		if !has[layer.DiffId] {
 			bytes += layer.StoredBytes
 		}
@@ -241,17 +241,13 @@ func (w *observer) missingLayers(ctx context.Context, n needed) int64 {
 }
 
 func (w *observer) stage(ctx context.Context, container, node string, rate float64,
-	until time.Time) (liveCopy, error) {
+	until time.Time) (Live, error) {
 	keep := min(max(time.Until(until), time.Second), migration.MaxKeep)
 	settings, err := migration.StageSettings{Keep: keep, BandwidthLimit: rate}.Complete()
 	if err != nil {
 		return nil, err
 	}
-	g, err := w.agent.startStage(ctx, container, node, settings, idleFor)
-	if err != nil {
-		return nil, err
-	}
-	return g, nil
+	return w.config.Stages.Begin(ctx, container, node, settings, idleFor)
 }
 
 func (w *observer) keep(ctx context.Context, container, node string, d time.Duration) (idleCopy, error) {
@@ -264,7 +260,7 @@ func (w *observer) keep(ctx context.Context, container, node string, d time.Dura
 		return idleCopy{}, err
 	}
 	if reply.MemoryBytes < 0 || reply.MemoryBytes > placement.MaxBytes {
-		return idleCopy{}, fmt.Errorf("%w: a copy at %s of %d bytes", errInvalid, node, reply.MemoryBytes)
+		return idleCopy{}, fmt.Errorf("%w: a copy at %s of %d bytes", api.ErrInvalid, node, reply.MemoryBytes)
 	}
 	return idleCopy{reply.MemoryBytes, reply.MemoryBytes > 0 && !reply.Incomplete}, nil
 }
@@ -288,19 +284,21 @@ var errAway = errors.New("it does not answer")
 // call asks a node, if it answers.
 func (w *observer) call(ctx context.Context, name string,
 	do func(context.Context, api.PeerClient) error) error {
-	a := w.agent
-	if !a.peers.Reaches(name) {
+	nodes := w.config.Nodes
+	if !nodes.Reaches(name) {
 		return errAway
 	}
-	node, err := a.peers.Find(name)
+	node, err := nodes.Find(name)
 	if err != nil {
 		return err
 	}
-	client, err := a.peers.Client(node)
+	client, err := nodes.Client(node)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.config.callTimeout())
+	ctx, cancel := context.WithTimeout(ctx, w.config.CallTimeout)
 	defer cancel()
 	return do(ctx, api.NewPeerClient(client))
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -1,10 +1,11 @@
-package agent
+package forecast
 
 import (
 	"context"
 	"fmt"
 	"time"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
@@ -12,63 +13,62 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// newSplit starts with the prediction for a migration, if there is one.
-func newSplit(use migration.PostCopyUse, settings migration.Settings, auto *autoMode,
-	foreseen *foreseenSplit) *rounds.Split {
+// NewSplit starts with the prediction for a migration, if there is one.
+func NewSplit(use migration.PostCopyUse, settings migration.Settings, auto *Auto,
+	foreseen *Both) *rounds.Split {
 	if foreseen == nil {
-		foreseen = &foreseenSplit{}
+		foreseen = &Both{}
 	}
-	return rounds.NewSplit(use, settings, auto != nil, foreseen.whole, foreseen.bits)
+	return rounds.NewSplit(use, settings, auto != nil, foreseen.Whole, foreseen.BitsPerSecond)
 }
 
-// foreseenSplit is how long both nodes are needed if all memory follows, over a link of this many bits per
-// second.
-type foreseenSplit struct {
-	whole time.Duration
-	bits  float64
+// Both is how long both nodes are needed if all memory follows, over a link of this many bits per second.
+type Both struct {
+	Whole         time.Duration
+	BitsPerSecond float64
 }
 
-func foreseenOf(in predict.Input) *foreseenSplit {
+func bothOf(in predict.Input) *Both {
 	expected := predict.Of(in, migration.PostCopy).Split.Expected
-	return &foreseenSplit{whole: seconds(min(expected, migration.MaxMaxSplit.Seconds()+1)),
-		bits: in.Link.BandwidthBitsPerSecond}
+	return &Both{Whole: seconds(min(expected, migration.MaxMaxSplit.Seconds()+1)),
+		BitsPerSecond: in.Link.BandwidthBitsPerSecond}
 }
 
-// mayNeedBoth refuses a mode named by a user if both nodes would be needed for longer than allowed. Like
+// MayNeedBoth refuses a mode named by a user if both nodes would be needed for longer than allowed. Like
 // the automatic choice, it first measures what is not known about the link and the container.
-func (a *Agent) mayNeedBoth(ctx context.Context, mode migration.Mode, definition engine.Definition,
+func (f *Forecaster) MayNeedBoth(ctx context.Context, mode migration.Mode, definition engine.Definition,
 	node identity.Node,
-	demands predict.Demands) (*foreseenSplit, error) {
+	demands predict.Demands) (*Both, error) {
 	if mode != migration.PostCopy && mode != migration.Hybrid || !demands.Split.Bounded() {
 		return nil, nil //nolint:nilnil // without a bound there is nothing to predict
 	}
-	in, err := a.inputForSplit(ctx, mode, definition, node, demands)
+	in, err := f.inputForSplit(ctx, mode, definition, node, demands)
 	if err != nil {
 		return nil, err
 	}
 	if why := splitProblem(in, mode); why != nil {
-		return nil, fmt.Errorf("%w: mode %s: %s; %s", errRefused, mode, why.Why, why.Remedy)
+		return nil, fmt.Errorf("%w: mode %s: %s; %s", api.ErrRefused, mode, why.Why, why.Remedy)
 	}
-	return foreseenOf(in), nil
+	return bothOf(in), nil
 }
 
 // inputForSplit returns the input for predicting how long both nodes are needed.
-func (a *Agent) inputForSplit(ctx context.Context, mode migration.Mode, definition engine.Definition,
+func (f *Forecaster) inputForSplit(ctx context.Context, mode migration.Mode, definition engine.Definition,
 	node identity.Node,
 	demands predict.Demands) (predict.Input, error) {
-	in, err := a.input(ctx, definition, node, demands)
+	in, err := f.input(ctx, definition, node, demands)
 	if err != nil {
 		return in, err
 	}
 	if in.Link.BandwidthBitsPerSecond == 0 {
-		if err := a.measure(ctx, node,
-			choiceBudget(in.Container.PrivateBytes+in.Container.SharedBytes)); err != nil {
-			return in, fmt.Errorf("node %s: %s", node.Name, plain(err))
+		if err := f.config.Links.MeasureBriefly(ctx, node,
+			in.Container.PrivateBytes+in.Container.SharedBytes); err != nil {
+			return in, fmt.Errorf("node %s: %s", node.Name, api.Plain(err))
 		}
-		in.Link = a.peers.WayTo(node.Name)
+		in.Link = f.config.Links.WayTo(node.Name)
 	}
 	if len(in.Container.Curve) == 0 && mode == migration.Hybrid {
-		a.watchFor(ctx, &in, definition, a.watchTime(in))
+		f.watchFor(ctx, &in, definition, f.watchTime(in))
 	}
 	return in, nil
 }
@@ -89,10 +89,10 @@ func splitProblem(in predict.Input, mode migration.Mode) *migration.Problem {
 	}
 }
 
-// planSplit adds to a plan the problem for which mayNeedBoth would refuse.
-func (a *Agent) planSplit(ctx context.Context, plan *migration.Plan, definition engine.Definition,
+// PlanSplit adds to a plan the problem for which MayNeedBoth would refuse.
+func (f *Forecaster) PlanSplit(ctx context.Context, plan *migration.Plan, definition engine.Definition,
 	node identity.Node, demands predict.Demands) error {
-	in, err := a.inputForSplit(ctx, plan.Mode, definition, node, demands)
+	in, err := f.inputForSplit(ctx, plan.Mode, definition, node, demands)
 	if err != nil {
 		return err
 	}

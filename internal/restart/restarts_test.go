@@ -1,10 +1,11 @@
-package agent
+package restart
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,10 +17,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/location"
-	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -29,47 +30,78 @@ type noLayers struct{}
 
 func (noLayers) LayerPath(string) (string, error) { return "", errors.New("no layers") }
 
-// restartsNode is an agent whose engine has containers on disk only, and that asks nobody.
-type restartsNode struct {
-	*restarts
-	t *testing.T
+// node is one whose engine has containers on disk only, and that asks nobody.
+type node struct {
+	*Restarts
+	t        *testing.T
+	state    string // directory
+	embedded *embedded.Engine
+	asked    *moves
 }
 
-func newRestartsNode(t *testing.T, members ...string) *restartsNode {
+// moves are migrations: at most one of a container that is under way, and one whose journal cannot be used.
+type moves struct {
+	moving string // container
+	never  bool   // it never runs here
+	unread *string
+}
+
+func (m *moves) Busy(container string) error {
+	if m.moving != container {
+		return nil
+	}
+	return fmt.Errorf("%w: container %s is being migrated", engine.ErrBusy, container)
+}
+
+func (m *moves) Of(container string) (id string, neverRuns bool) {
+	if m.moving != container {
+		return "", false
+	}
+	return "m", m.never
+}
+
+func (m *moves) UnreadAmong(containers ...string) string {
+	if m.unread != nil && slices.Contains(containers, *m.unread) {
+		return "x"
+	}
+	return ""
+}
+
+func (m *moves) Unusable(engine.Container) string { return "; move the journal away" }
+
+func newNode(t *testing.T, members ...string) *node {
 	t.Helper()
-	a := newTestAgent(t)
+	n := &node{t: t, state: t.TempDir(), asked: &moves{}}
 	var err error
-	a.embedded, err = embedded.New(embedded.Config{
-		StateDir: a.config.StateDir, RunDir: a.config.RunDir, Images: noLayers{}, State: "one",
-		Runc: "/bin/false",
+	n.embedded, err = embedded.New(embedded.Config{
+		StateDir: n.state, RunDir: t.TempDir(), Images: noLayers{}, State: "one", Runc: "/bin/false",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	saved := []identity.Node{}
-	for i, name := range members {
-		saved = append(saved, identity.Node{Name: name, Number: 10 + i, Address: "192.0.2.1:7443"})
+	others := []identity.Node{}
+	for _, name := range members {
+		others = append(others, identity.Node{Name: name})
 	}
-	if err := identity.SaveNodes(a.config.StateDir, saved); err != nil {
-		t.Fatal(err)
-	}
-	if a.peers, err = a.newPeers(); err != nil {
-		t.Fatal(err)
-	}
-	r := newRestarts(a)
-	a.restarts = r
-	r.members.Reaches = func(string) bool { return true }
-	r.members.Presence = func(context.Context, identity.Node, string) (string, error) { return "", nil }
-	r.again = func(context.Context, engine.Definition) error { return errors.New("it must not be started") }
-	return &restartsNode{r, t}
+	log := slog.New(slog.DiscardHandler)
+	n.Restarts = New(t.Context(), Config{
+		Engine: n.embedded, Migrations: n.asked, Log: log, Changed: func() {},
+		Members: location.Members{Others: func() []identity.Node { return others }, Log: log,
+			Reaches:  func(string) bool { return true },
+			Presence: func(context.Context, identity.Node, string) (string, error) { return "", nil },
+		},
+		Prepare: func(context.Context, engine.Definition) error { return errors.New("no network") },
+	})
+	n.again = func(context.Context, engine.Definition) error { return errors.New("it must not be started") }
+	return n
 }
 
 // ended makes a container that has ended, with some failures behind it. What the wall clock said then
 // has no meaning.
-func (n *restartsNode) ended(number, failures int) engine.Container {
+func (n *node) ended(number, failures int) engine.Container {
 	n.t.Helper()
 	id := fmt.Sprintf("%064x", number)
-	dir := filepath.Join(n.agent.config.StateDir, "containers", id)
+	dir := filepath.Join(n.state, "containers", id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		n.t.Fatal(err)
 	}
@@ -89,39 +121,15 @@ func (n *restartsNode) ended(number, failures int) engine.Container {
 			n.t.Fatal(err)
 		}
 	}
-	one, err := n.agent.embedded.Inspect(n.t.Context(), id)
+	one, err := n.embedded.Inspect(n.t.Context(), id)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return one
 }
 
-// moving lets a migration of a container be under way.
-func (n *restartsNode) moving(container string) *move {
-	n.t.Helper()
-	record, err := migration.Banned(testMigration, "a", "b", time.Now())
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	record.State, record.Decision, record.Spec.Mode = migration.Committed, "", migration.Cold
-	record.Begun = []migration.StepName{migration.StepRestore}
-	machine, _, err := migration.Resume(record)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	m := newMove(n.agent, n.agent.moves.journal(testMigration, engine.Definition{}), machine)
-	m.tracker.Spec.Container = container
-	n.agent.moves.byID[testMigration] = m
-	return m
-}
-
-// unread lets there be a journal that cannot be used, of a container; "": it is not known of which.
-func (n *restartsNode) unread(container string) {
-	n.agent.moves.unread["x"] = unread{spec: migration.Spec{ID: "x", Container: container}}
-}
-
 // started waits until a container is not being started any more.
-func (n *restartsNode) started(container string) *followed {
+func (n *node) started(container string) *followed {
 	n.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		n.mu.Lock()
@@ -140,7 +148,7 @@ func (n *restartsNode) started(container string) *followed {
 // in that.
 func TestRestartsBackOff(t *testing.T) {
 	t.Parallel()
-	n := newRestartsNode(t)
+	n := newNode(t)
 	n.again = func(context.Context, engine.Definition) error { return errors.New("no room") }
 	now := time.Now()
 	for failures, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond,
@@ -178,7 +186,7 @@ func TestRestartsBackOff(t *testing.T) {
 // TestRestartsWhileBusy: what passes by itself puts the next start off by no more than a moment.
 func TestRestartsWhileBusy(t *testing.T) {
 	t.Parallel()
-	n := newRestartsNode(t)
+	n := newNode(t)
 	one := n.ended(1, 0)
 	for _, busy := range []error{engine.ErrBusy, network.ErrHeld} {
 		n.again = func(context.Context, engine.Definition) error { return fmt.Errorf("volume: %w", busy) }
@@ -199,7 +207,7 @@ func TestRestartsWhileBusy(t *testing.T) {
 // the others from nothing but its own place.
 func TestRestartsAtOnce(t *testing.T) {
 	t.Parallel()
-	n := newRestartsNode(t)
+	n := newNode(t)
 	var mu sync.Mutex
 	running, most, done := 0, 0, map[string]bool{}
 	stuck := make(chan struct{})
@@ -250,39 +258,38 @@ func TestRestartsAtOnce(t *testing.T) {
 // was seen before counts no more.
 func TestRestartsWhileMoving(t *testing.T) {
 	t.Parallel()
-	n := newRestartsNode(t, "c")
+	n := newNode(t, "c")
 	n.members.Reaches = func(string) bool { return false }
 	one := n.ended(1, 0)
 	id := one.Definition.ID
 	if why := n.whyNot(one); !strings.Contains(why, "may be on c, which cannot be reached") {
 		t.Error(why)
 	}
-	n.ran(id)
+	n.Ran(id)
 	if why := n.whyNot(one); !strings.Contains(why, "in a moment") {
 		t.Error(why)
 	}
-	m := n.moving(id)
+	n.asked.moving = id
 	if why := n.whyNot(one); !strings.Contains(why, "is being migrated") {
 		t.Error(why)
 	}
 	n.follow(t.Context(), one, time.Now())
-	if err := n.agent.startAgain(t.Context(), one.Definition, false,
-		n.agent.embedded.Restart); !errors.Is(err, engine.ErrBusy) {
+	if err := n.startAgain(t.Context(), one.Definition, false,
+		n.embedded.Restart); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("started with its migration under way: %v", err)
 	}
 	if _, err := n.look(t.Context()); err != nil || n.hasSeen(id) {
 		t.Errorf("seen %t, %v", n.hasSeen(id), err)
 	}
-	m.remember()
-	n.unread(id)
+	n.asked.moving, n.asked.unread = "", &id
 	if why := n.whyNot(one); !strings.Contains(why, "journal of migration x cannot be used") ||
 		!strings.Contains(why, "start --force c1") {
 		t.Error(why)
 	}
-	if err := n.agent.mayStart(one.Definition, true); err != nil {
+	if err := n.mayStart(one.Definition, true); err != nil {
 		t.Errorf("a user who knows better may not start it: %v", err)
 	}
-	n.unread("") // whose is not known
+	n.asked.unread = new(string) // whose is not known
 	if why := n.whyNot(one); !strings.Contains(why, "may be on c") {
 		t.Error(why)
 	}
@@ -294,11 +301,11 @@ func TestRestartsWhileMoving(t *testing.T) {
 // TestHolding tells others what this node has of a container.
 func TestHolding(t *testing.T) {
 	t.Parallel()
-	n := newRestartsNode(t)
+	n := newNode(t)
 	id := n.ended(1, 0).Definition.ID
 	says := func(container, want string) {
 		t.Helper()
-		state, err := n.agent.holding(t.Context(), container)
+		state, err := n.Holding(t.Context(), container)
 		if err != nil || !strings.Contains(state, want) || (state == "") != (want == "") {
 			t.Errorf("%q, %v; want %q", state, err, want)
 		}
@@ -306,71 +313,30 @@ func TestHolding(t *testing.T) {
 	says(id, "exited")
 	absent := strings.Repeat("f", 64)
 	says(absent, "")
-	m := n.moving(absent)
+	n.asked.moving = absent
 	says(absent, "under way")
-	m.remember()
-	n.unread("") // it is not known of which container
+	n.asked.moving, n.asked.unread = "", new(string) // it is not known of which container
 	says(absent, "")
 	says(id, "exited")
-	n.unread(absent)
+	n.asked.unread = &absent
 	says(id, "exited")
-	if state, err := n.agent.holding(t.Context(), absent); err == nil ||
+	if state, err := n.Holding(t.Context(), absent); err == nil ||
 		!strings.Contains(err.Error(), "migration x cannot be used") {
 		t.Errorf("the container of a journal that cannot be used is %q, %v", state, err)
 	}
-	n.unread(id)
+	n.asked.unread = &id
 	says(id, "exited")
-	delete(n.agent.moves.unread, "x")
-	if err := os.WriteFile(filepath.Join(n.agent.config.StateDir, "containers", id, "record.json"),
+	n.asked.unread = nil
+	if err := os.WriteFile(filepath.Join(n.state, "containers", id, "record.json"),
 		[]byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if state, err := n.agent.holding(t.Context(), id); err == nil {
+	if state, err := n.Holding(t.Context(), id); err == nil {
 		t.Errorf("a damaged one is %q", state)
 	}
-	if ids, err := n.agent.embedded.Restartable(); err != nil || !slices.Contains(ids, id) {
+	if ids, err := n.embedded.Restartable(); err != nil || !slices.Contains(ids, id) {
 		t.Errorf("%v, %v", ids, err)
 	}
-}
-
-// TestHoldingUndone: an arrival that never runs keeps the container from starting nowhere, also if
-// its removal does not come to an end. What has been taken back from here, or runs, does.
-func TestHoldingUndone(t *testing.T) {
-	t.Parallel()
-	n := newRestartsNode(t)
-	id := n.ended(1, 0).Definition.ID
-	arrival := filepath.Join(n.agent.config.StateDir, "containers", id, "arrival.json")
-	if err := os.WriteFile(arrival, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	m := n.moving(id)
-	record := m.record()
-	record.Spec.Side, record.Spec.Mode, record.Spec.Container = migration.Target, migration.Cold, id
-	holds := func(when, want string) {
-		t.Helper()
-		machine, _, err := migration.Resume(record)
-		if err != nil {
-			t.Fatalf("%s: %v", when, err)
-		}
-		m.machine = machine
-		state, err := n.agent.holding(t.Context(), id)
-		if err != nil || !strings.Contains(state, want) || (state == "") != (want == "") {
-			t.Errorf("%s: %q, %v; want %q", when, state, err, want)
-		}
-	}
-	record.State, record.Decision, record.Begun = migration.Committed, "",
-		[]migration.StepName{migration.StepArrive, migration.StepRestore}
-	holds("it may run", "under way")
-	record.State, record.Decision, record.Begun = migration.Undoing, migration.NeverRan,
-		[]migration.StepName{migration.StepArrive}
-	holds("it never runs", "")
-	record.Overruled, record.Begun = true, []migration.StepName{migration.StepArrive, migration.StepRestore}
-	holds("what runs is being taken back", "under way")
-	record.Overruled = false
-	if err := os.Remove(arrival); err != nil {
-		t.Fatal(err)
-	}
-	holds("it is no arrival", "it is exited")
 }
 
 // TestElsewhereUnsaid: what keeps a container from starting is told with the way out: there is none
@@ -378,7 +344,7 @@ func TestHoldingUndone(t *testing.T) {
 // older version.
 func TestElsewhereUnsaid(t *testing.T) {
 	t.Parallel()
-	n := newRestartsNode(t, "c", "d")
+	n := newNode(t, "c", "d")
 	one := n.ended(1, 0)
 	answers := map[string]string{}
 	n.members.Presence = func(_ context.Context, node identity.Node, _ string) (string, error) {
@@ -413,9 +379,8 @@ func TestElsewhereUnsaid(t *testing.T) {
 // TestForceOverAnswer: a user may overrule a node that cannot be asked, but none that answers.
 func TestForceOverAnswer(t *testing.T) {
 	t.Parallel()
-	n := newRestartsNode(t, "c", "d")
-	n.agent.engines = engine.NewSet(n.agent.embedded)
-	id := n.ended(1, 0).Definition.ID
+	n := newNode(t, "c", "d")
+	one := n.ended(1, 0)
 	for code, overruled := range map[codes.Code]bool{
 		codes.Unavailable: true, codes.DeadlineExceeded: true, codes.Canceled: true,
 		codes.Unimplemented: true,
@@ -427,76 +392,139 @@ func TestForceOverAnswer(t *testing.T) {
 			}
 			return "", nil
 		}
-		err := n.agent.start(t.Context(), id, false)
+		err := n.Start(t.Context(), one, false)
 		if !errors.Is(err, location.ErrElsewhere) ||
 			strings.Contains(err.Error(), "start --force") != overruled {
 			t.Errorf("%s: %v", code, err)
 		}
-		if err := n.agent.start(t.Context(), id, true); err == nil ||
+		if err := n.Start(t.Context(), one, true); err == nil ||
 			errors.Is(err, location.ErrElsewhere) == overruled {
 			t.Errorf("%s, with force: %v", code, err)
 		}
 	}
 }
 
-// TestUndoneElsewhere: v0.1.0 undoes a migration without the note that a reboot does not lose. The
-// journal says so, and the note goes.
-func TestUndoneElsewhere(t *testing.T) {
+// TestHoldingNever: an arrival that never runs here counts as nothing, and all else of that container counts.
+func TestHoldingNever(t *testing.T) {
 	t.Parallel()
-	n := newRestartsNode(t)
-	a := n.agent
-	a.engines = engine.NewSet(a.embedded)
-	one := n.ended(1, 0)
-	id := one.Definition.ID
-	m := n.moving(id)
-	note, err := json.Marshal(map[string]any{"leave": engine.Leave{Migration: testMigration, Target: "c",
-		Mode: "cold"}})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(a.config.StateDir, "containers", id, "departure.json"), note, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaves := func(want bool, when string) {
+	n := newNode(t)
+	id := n.ended(1, 0).Definition.ID
+	n.asked.moving, n.asked.never = id, true
+	holds := func(want string) {
 		t.Helper()
-		a.moves.rebuild(t.Context(), a.embedded)
-		now, err := a.embedded.Inspect(t.Context(), id)
-		if err != nil || (now.Leaving != nil) != want {
-			t.Fatalf("%s: %+v, %v", when, now.Leaving, err)
+		if state, err := n.Holding(t.Context(), id); err != nil || state != want {
+			t.Errorf("%q, %v; want %q", state, err, want)
 		}
 	}
-	leaves(true, "under way")
-	m.remember()
-	leaves(true, "ended at a target")
-	record := m.record()
-	record.Spec.Side, record.Spec.Container, record.State, record.Begun = migration.Source,
-		id, migration.Done, nil
-	for _, result := range []migration.Result{migration.Moved, migration.RolledBack} {
-		if record.Result = result; result == migration.RolledBack {
-			n.unread("")
-		}
-		if m.machine, _, err = migration.Resume(record); err != nil {
-			t.Fatal(err)
-		}
-		leaves(true, string(result))
-	}
-	n.unread(id)
-	leaves(true, "rolled back, and a journal of it cannot be used")
-	if one, err = a.embedded.Inspect(t.Context(), id); err != nil {
+	holds("it is exited")
+	arrival := filepath.Join(n.state, "containers", id, "arrival.json")
+	if err := os.WriteFile(arrival, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if why := n.whyNot(one); !strings.Contains(why, "journal of migration x cannot be used") {
+	holds("")
+	n.asked.never = false
+	holds("migration m of it is under way")
+}
+
+// TestStartRefused: what a user cannot start is told with the reason.
+func TestStartRefused(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	for says, change := range map[string]func(one *engine.Container){
+		"belongs to docker": func(one *engine.Container) { one.Definition.EngineName = "docker" },
+		"cannot be read":    func(one *engine.Container) { one.State = engine.Damaged },
+		"move the journal away": func(one *engine.Container) {
+			one.Leaving = &engine.Leave{Migration: "m", Target: "c"}
+		},
+		"no network": func(*engine.Container) {},
+	} {
+		one := n.ended(1, 0)
+		change(&one)
+		if err := n.Start(t.Context(), one, true); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	one := n.ended(1, 0)
+	one.State = engine.Running
+	if err := n.Start(t.Context(), one, false); err != nil {
+		t.Errorf("one that runs: %v", err)
+	}
+	n.unheld(&one)
+	if err := n.Start(t.Context(), one, false); !errors.Is(err, api.ErrRefused) ||
+		!strings.Contains(err.Error(), "start --force c1") {
+		t.Errorf("it is not known whether this node has it: %v", err)
+	}
+	if err := n.Start(t.Context(), one, true); err == nil || !strings.Contains(err.Error(), "no network") {
+		t.Errorf("with force: %v", err)
+	}
+}
+
+// unheld lets a container be one of which it is not known whether this node has it.
+func (n *node) unheld(one *engine.Container) {
+	n.t.Helper()
+	path := filepath.Join(n.state, "containers", one.Definition.ID, "restarts.json")
+	if err := os.WriteFile(path, []byte(`{"holder":"another"}`), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	var err error
+	if n.embedded, err = embedded.New(embedded.Config{StateDir: n.state, RunDir: n.t.TempDir(),
+		Images: noLayers{}, State: "one", Runc: "/bin/false"}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.engine = n.embedded
+	if *one, err = n.embedded.Inspect(n.t.Context(), one.Definition.ID); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// TestExplain: containers that have ended and have a policy are listed, and say why they do not run.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	one := n.ended(1, 0)
+	other, running, unwanted := one, one, one
+	other.Definition.EngineName, running.State, unwanted.Definition.Restart = "docker", engine.Running, "no"
+	all := []engine.Container{one, other, running}
+	n.Explain(all)
+	if !strings.Contains(all[0].NotRunning, "in a moment") || all[1].NotRunning != "" ||
+		all[2].NotRunning != "" {
+		t.Errorf("%q, %q, %q", all[0].NotRunning, all[1].NotRunning, all[2].NotRunning)
+	}
+	if !n.Wanted(one) || n.Wanted(unwanted) {
+		t.Error("wanted")
+	}
+	n.unheld(&one)
+	if why := n.whyNot(one); !n.Wanted(one) || !strings.Contains(why, "start --force c1") {
 		t.Error(why)
 	}
-	n.unread("")
-	if why := n.whyNot(one); !strings.Contains(why, "a migration has moved it away") ||
-		!strings.Contains(why, "migrations/x away") {
-		t.Error(why)
+}
+
+// TestRun: what is due is started, others hear of that, and the end of the node ends it.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	changed := make(chan struct{}, 1)
+	n.changed = func() { changed <- struct{}{} }
+	n.again = func(context.Context, engine.Definition) error { return nil }
+	id := n.ended(1, 0).Definition.ID
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		n.Run(ctx)
+	}()
+	select {
+	case <-changed:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it was not started")
 	}
-	if err := a.start(t.Context(), id, true); !errors.Is(err, engine.ErrBusy) ||
-		!strings.Contains(err.Error(), "migrations/x away") {
-		t.Errorf("it is started: %v", err)
+	cancel()
+	<-over
+	if !n.hasSeen(id) {
+		t.Error("it was started, and is not known to have run here")
 	}
-	n.unread(strings.Repeat("f", 64))
-	leaves(false, "rolled back")
+	n.keep(nil)
+	if n.hasSeen(id) {
+		t.Error("a container that is gone is known")
+	}
 }

@@ -1,4 +1,4 @@
-package agent
+package controller
 
 import (
 	"errors"
@@ -67,43 +67,11 @@ func TestPlacementPartKept(t *testing.T) {
 	}
 }
 
-// TestPlacementEngineAway: that an engine is away, also when the agent begins, does not end the
-// policies of its containers.
-func TestPlacementEngineAway(t *testing.T) {
-	a := newVolumeAgent(t)
-	docker := &otherEngine{has: engine.Definition{EngineName: "docker", ID: testContainer, Name: "web"},
-		down: engine.ErrAway}
-	a.engines = engine.NewSet(a.embedded, docker)
-	a.moves = newMoves(a)
-	w, p := newObserver(a), placement.Policy{Container: testContainer, Engine: "docker", Nearest: 1}
-	if _, where, err := w.situation(t.Context(), p, nil); !errors.Is(err, engine.ErrAway) {
-		t.Errorf("an engine that is away: %v, %v", where, err)
-	}
-	docker.down, docker.has.ID = nil, "another"
-	if _, where, err := w.situation(t.Context(), p, nil); err != nil || where != isMissing {
-		t.Errorf("it is back without the container: %v, %v", where, err)
-	}
-}
-
-// TestObserverForgets: nothing is kept of a container without a policy.
-func TestObserverForgets(t *testing.T) {
-	w := newObserver(nil)
-	for _, container := range []string{"x", "y"} {
-		w.looked[container] = lookedAt{}
-		w.layers[layersAt{container, "b"}] = 1
-		w.once(container, time.Hour)
-	}
-	w.forget("x")
-	if len(w.looked) != 1 || len(w.layers) != 1 || len(w.tried) != 1 {
-		t.Errorf("%+v, %+v, %+v", w.looked, w.layers, w.tried)
-	}
-}
-
 // TestPlacementCloses: a policy that comes while the agent ends is refused at once.
 func TestPlacementCloses(t *testing.T) {
 	_, f := newTestPlacements(t, placement.Policy{Nearest: 1})
 	go f.run()
-	f.owner.close()
+	f.owner.Close()
 	if err := f.owner.set(f.snapshot()); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("error %v", err)
 	}
@@ -113,13 +81,12 @@ func TestPlacementCloses(t *testing.T) {
 // what is kept is not forgotten by a step that was under way when the container left.
 func TestPlacementLeftAfterEnd(t *testing.T) {
 	w, f := newTestPlacements(t, onPath("b", 1.0, "a", 60.0))
-	f.owner.left(testContainer, gone{"b", testMigration}, placement.Copy{Node: "a", Bytes: 7})
+	f.owner.Left(testContainer, "b", testMigration, placement.Copy{Node: "a", Bytes: 7})
 	f.policy.Make("c")
 	if err := f.save(time.Now(), true); err != nil {
 		t.Fatal(err)
 	}
-	again := &placements{dir: f.owner.dir, world: w, ctx: t.Context(), log: f.owner.log,
-		all: map[string]*follower{}}
+	again := newTestController(t, f.owner.dir, w)
 	if err := again.read(testContainer); err != nil {
 		t.Fatal(err)
 	}
@@ -143,66 +110,21 @@ func TestPlacementNotSaved(t *testing.T) {
 	dir, now := f.owner.dir, time.Now()
 	f.owner.dir = filepath.Join(dir, "none")
 	f.policy.Make("b").SentBytes = 5
-	if err := f.save(now.Add(placementSave), false); err == nil {
+	if err := f.save(now.Add(saveEvery), false); err == nil {
 		t.Fatal("it was saved")
 	}
 	f.owner.dir = dir
 	read := func() placement.Policy {
-		again := &placements{dir: dir, ctx: t.Context(), all: map[string]*follower{}}
+		again := newTestController(t, dir, nil)
 		if err := again.read(testContainer); err != nil {
 			t.Fatal(err)
 		}
 		return again.all[testContainer].snapshot()
 	}
-	if err := f.save(now.Add(placementSave+time.Second), false); err != nil || read().At("b") != nil {
+	if err := f.save(now.Add(saveEvery+time.Second), false); err != nil || read().At("b") != nil {
 		t.Errorf("it is tried again at once: %v", err)
 	}
-	if err := f.save(now.Add(2*placementSave), false); err != nil || read().At("b") == nil {
+	if err := f.save(now.Add(2*saveEvery), false); err != nil || read().At("b") == nil {
 		t.Errorf("it is never tried again: %v", err)
 	}
-}
-
-// TestPolicyTakenOnce: what a user wants at the new node stays, if the policy that came with the
-// container comes late, or again.
-func TestPolicyTakenOnce(t *testing.T) {
-	a := newTestAgent(t)
-	w, f := newTestPlacements(t, placement.Policy{Nearest: 1})
-	w.where = isMoving // nothing is done by it
-	s, theirs := f.owner, f.snapshot()
-	theirs.Nearest = 3
-	first := endedMove(t, a, "0000000000000001", migration.Target, migration.Moved, time.Now())
-	if a.moves.broughtBy(testContainer) != first {
-		t.Fatal("nothing is known of the migration")
-	}
-	if err := s.receive(first, theirs); err != nil || s.of(testContainer).snapshot().Nearest != 3 {
-		t.Fatalf("not taken: %v", err)
-	}
-	ours := f.snapshot()
-	ours.Nearest = 2
-	if err := s.order(first, ours); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.receive(first, theirs); err != nil || s.of(testContainer).snapshot().Nearest != 2 {
-		t.Errorf("it has replaced a newer one: %v", err)
-	}
-	s.of(testContainer).off(t.Context())
-	if err := s.receive(first, theirs); err != nil || s.of(testContainer) != nil {
-		t.Errorf("what was removed is back: %v", err)
-	}
-	second := endedMove(t, a, "0000000000000002", migration.Target, migration.Moved,
-		time.Now().Add(time.Second))
-	if a.moves.broughtBy(testContainer) != second {
-		t.Error("the first migration counts")
-	}
-	if err := s.order(second, ours); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.receive(second, theirs); err != nil || s.of(testContainer).snapshot().Nearest != 2 {
-		t.Errorf("it was late, and has replaced what a user wants: %v", err)
-	}
-	endedMove(t, a, "0000000000000003", migration.Source, migration.Moved, time.Now().Add(2*time.Second))
-	if a.moves.broughtBy(testContainer) != nil {
-		t.Error("it has left")
-	}
-	s.close()
 }
