@@ -285,7 +285,7 @@ func (a *Agent) open() error {
 	if err := a.moves.recover(); err != nil {
 		return err
 	}
-	a.moves.rebuild(a.ctx, a.embedded) // which asks nobody
+	a.moves.rebuilder.Rebuild(a.ctx, a.embedded) // which asks nobody
 	return nil
 }
 

@@ -9,7 +9,7 @@
 //	service_*.go, session.go, control.go      gRPC: calls of users and of other nodes
 //	moves.go, move.go, begin.go, steps.go     the migrations of this node; each feeds events to its machine
 //	modes.go                                  the table: what each side does at a step, and what undoes it
-//	recover.go, rebuild.go                    what becomes of journals when the agent starts
+//	recover.go, rebuilding.go                 what becomes of journals when the agent starts
 //	resolve.go, alarms.go                     operators' decisions; what needs attention
 //	source*.go                                the steps at the node that has the container
 //	target*.go, offer.go, room*.go            the steps at the node to which it comes; refusals

@@ -22,8 +22,8 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../attachment", "../envelopes", "../forecast", "../gc", "../inventory",
-	"../journal", "../lease", "../location", "../placement/controller", "../reserve", "../residual",
-	"../restart", "../sampling", "../staging",
+	"../journal", "../journal/rebuild", "../lease", "../location", "../placement/controller", "../reserve",
+	"../residual", "../restart", "../sampling", "../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
 	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
 }

@@ -15,9 +15,9 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/journal"
+	"github.com/godwit/godwit/internal/journal/rebuild"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -40,17 +40,15 @@ type moves struct {
 	execs map[string]int // by container: processes that are run in it for somebody
 	over  bool           // no more begin
 
-	unread  *journal.Unreads    // changed while mu is locked, so that a migration is not both
-	removed map[string][]string // by engine: see noteRemoved
+	unread *journal.Unreads // changed while mu is locked, so that a migration is not both
 
-	rebuilding checkpoint.Locks // by engine: see rebuild
+	rebuilder *rebuild.Rebuilder
 }
 
 func newMoves(agent *Agent) *moves {
-	m := &moves{
-		agent: agent, byID: map[string]*move{}, execs: map[string]int{}, removed: map[string][]string{},
-	}
+	m := &moves{agent: agent, byID: map[string]*move{}, execs: map[string]int{}}
 	m.unread = journal.NewUnreads(agent.self.Name, m.dir)
+	m.rebuilder = m.newRebuilder()
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/journal/rebuild"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -68,7 +69,7 @@ func (a *Agent) own(ctx context.Context, reference string) (engine.Container, er
 func (m *moves) busyLeaving(one engine.Container) error {
 	why := m.unread.Advice(one)
 	if why == "" {
-		why = fmt.Sprintf(": the journal is lost, and is made anew within %s", rebuildEvery)
+		why = fmt.Sprintf(": the journal is lost, and is made anew within %s", rebuild.Every)
 	}
 	return fmt.Errorf("%w: container %s is being migrated%s", engine.ErrBusy, one.Definition.Name, why)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/journal"
+	"github.com/godwit/godwit/internal/journal/rebuild"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -94,8 +95,8 @@ func (m *moves) retry(ctx context.Context) {
 	var looked time.Time
 	told := inventory.Told{}
 	for {
-		if time.Since(looked) > rebuildEvery { // an engine may have come back
-			m.rebuildSoon(ctx)
+		if time.Since(looked) > rebuild.Every { // an engine may have come back
+			m.rebuilder.Soon(ctx)
 			m.agent.tellOnce(told, "cannot save notes of containers that a boot would "+
 				"lose", m.agent.embedded.KeepNotes())
 			looked = time.Now()

@@ -45,7 +45,8 @@ func newRestartsNode(t *testing.T) *restartsNode {
 	if a.peers, err = a.newPeers(); err != nil {
 		t.Fatal(err)
 	}
-	a.engines, a.restarts = engine.NewSet(a.embedded), newRestarts(a)
+	a.engines = engine.NewSet(a.embedded)
+	a.moves, a.restarts = newMoves(a), newRestarts(a)
 	return &restartsNode{a, t}
 }
 
@@ -203,7 +204,7 @@ func TestUndoneElsewhere(t *testing.T) {
 	}
 	leaves := func(want bool, when string) {
 		t.Helper()
-		a.moves.rebuild(t.Context(), a.embedded)
+		a.moves.rebuilder.Rebuild(t.Context(), a.embedded)
 		now, err := a.embedded.Inspect(t.Context(), id)
 		if err != nil || (now.Leaving != nil) != want {
 			t.Fatalf("%s: %+v, %v", when, now.Leaving, err)

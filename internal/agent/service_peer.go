@@ -140,7 +140,7 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 	}
 	m, err := s.peerMove(ctx, request.Migration)
 	if status.Code(err) == codes.NotFound && request.Message.Kind == string(migration.KindRunning) {
-		if err := s.agent.moves.leavesYet(request.Migration); err != nil {
+		if err := s.agent.moves.rebuilder.LeavesYet(request.Migration); err != nil {
 			return nil, wireError(err)
 		}
 		return &api.TellReply{Answer: &api.Message{Kind: string(migration.KindConfirm)}}, nil

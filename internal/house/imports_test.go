@@ -17,11 +17,12 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
+	"internal/agent": "access api attachment audit cluster criu durable engine " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
 		"files/chunk files/image files/inodes files/shared forecast gc guard inventory journal " +
-		"kernel lease location memory memory/postcopy migration network network/wireguard placement " +
-		"placement/controller policy predict reserve residual restart sampling staging statedir " +
+		"journal/rebuild kernel lease location memory memory/postcopy migration network " +
+		"network/wireguard placement placement/controller policy predict reserve residual " +
+		"restart sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
 		"wire/stream",
@@ -102,6 +103,8 @@ var mayImport = map[string]string{
 	"internal/inventory": "engine guard kernel",
 	// journal: writes what the machine says; decides nothing.
 	"internal/journal": "durable engine kernel migration",
+	// journal/rebuild: makes journals from engines' notes, and goes on with no migration itself.
+	"internal/journal/rebuild": "engine engine/checkpoint guard journal migration",
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.

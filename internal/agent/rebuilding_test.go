@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -62,43 +61,12 @@ func TestLostJournalIsNoEnd(t *testing.T) {
 	} {
 		a := newTestAgent(t)
 		a.engines = engine.NewSet(&otherEngine{}, &noting{leaves: c.leaves, err: c.err})
+		a.moves = newMoves(a)
 		reply, err := (&peerService{agent: a}).Tell(ctx, request)
 		if busy := status.Code(err) == codes.FailedPrecondition; busy != c.busy || !busy &&
 			reply.GetAnswer().GetKind() != string(migration.KindConfirm) {
 			t.Errorf("%s: %v, %v", c.name, reply, err)
 		}
-	}
-}
-
-// TestRemovedCopyIsAnEnd: a copy that somebody has removed keeps no target waiting, although the note of
-// its departure is still there.
-func TestRemovedCopyIsAnEnd(t *testing.T) {
-	a := newTestAgent(t)
-	one := &noting{leaves: []engine.Leave{{Migration: testMigration}}}
-	one.lists = make(chan []engine.Container, 1)
-	a.engines = engine.NewSet(&otherEngine{}, one)
-	wants := func(busy bool, when string) {
-		t.Helper()
-		if err := a.moves.leavesYet(testMigration); errors.Is(err, engine.ErrBusy) != busy {
-			t.Errorf("%s: %v", when, err)
-		}
-	}
-	wants(true, "the engine was not asked")
-	has := []engine.Container{{Leaving: &engine.Leave{Migration: testMigration}}}
-	for i, look := range []struct {
-		listed []engine.Container
-		busy   bool
-		when   string
-	}{
-		{has, true, "the engine has the copy"},
-		{nil, false, "it has none"},
-		{[]engine.Container{{State: engine.Damaged}}, true, "it has a container that may be the copy"},
-		{[]engine.Container{{State: engine.Running}}, false, "it has another container"},
-		{has, true, "the engine has the copy again"},
-	} {
-		one.lists <- look.listed
-		a.moves.rebuild(t.Context(), one)
-		wants(look.busy, fmt.Sprintf("look %d: %s", i, look.when))
 	}
 }
 
@@ -126,9 +94,10 @@ func TestRebuildOnce(t *testing.T) {
 	a := newTestAgent(t)
 	one := &left{}
 	a.engines = engine.NewSet(&otherEngine{}, one)
+	a.moves = newMoves(a)
 	var all sync.WaitGroup
 	for range 20 {
-		all.Go(func() { a.moves.rebuild(t.Context(), one) })
+		all.Go(func() { a.moves.rebuilder.Rebuild(t.Context(), one) })
 	}
 	all.Wait()
 	if known := len(a.moves.list()) + len(a.moves.unread.List()); known != 1 {
