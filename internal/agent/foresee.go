@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -163,13 +164,13 @@ func (a *Agent) input(ctx context.Context, definition engine.Definition, node id
 // filesOf is how much there is in the directories that move. What cannot be looked at is left out:
 // the migration refuses it, and says better why.
 func (a *Agent) filesOf(ctx context.Context, definition engine.Definition) (bytes, entries int64, err error) {
-	trees, err := a.treesOf(ctx, definition)
+	trees, err := a.volumes.Trees(ctx, definition)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer files.LetGo(trees)
 	for _, tree := range trees {
-		if size, err := treeSize(ctx, tree); err == nil {
+		if size, err := volumes.TreeSize(ctx, tree); err == nil {
 			bytes, entries = bytes+size.Bytes, entries+size.Entries
 		}
 	}

@@ -220,7 +220,7 @@ func (a *Agent) sync(journal *journal) error {
 	if err := a.syncImages(journal.definition); err != nil { // the container is nothing without them
 		return err
 	}
-	if err := a.syncVolumes(journal.definition); err != nil {
+	if err := a.volumes.Sync(journal.definition); err != nil {
 		return err
 	}
 	return journal.synced()
@@ -248,7 +248,7 @@ func (a *Agent) syncFiles(definition engine.Definition) error {
 	defer files.LetGo(trees)
 	for _, tree := range trees {
 		if tree.Kind != files.Writable {
-			continue // volumes: see syncVolumes; the private files are in the state directory
+			continue // volumes: see volumes.Sync; the private files are in the state directory
 		}
 		if err := files.Sync(tree.Path); err != nil {
 			return err
