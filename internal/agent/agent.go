@@ -49,6 +49,7 @@ import (
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/proof"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -116,7 +117,6 @@ type Agent struct {
 	watched  attachment.Watched // the engine that tells of its containers
 	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
-	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
 	peers    *cluster.Peers
 	members  *cluster.Members
@@ -137,6 +137,7 @@ type Agent struct {
 	kept         *kept.Copies
 	layers       *layers.Mover
 	proofs       *proof.Prover
+	volumes      *volumes.Mover
 	reservations *reserve.Reservations
 	locations    *location.Locations
 	doubles      *location.Doubles
@@ -238,7 +239,8 @@ func (a *Agent) open() error {
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		return err
 	}
-	if a.spool, err = image.OpenSpool(filepath.Join(a.config.StateDir, "spool")); err != nil {
+	spool, err := image.OpenSpool(filepath.Join(a.config.StateDir, "spool"))
+	if err != nil {
 		return err
 	}
 	a.embedded, err = embedded.New(embedded.Config{
@@ -258,8 +260,9 @@ func (a *Agent) open() error {
 	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
-	a.layers = a.newLayers()
+	a.layers = a.newLayers(spool)
 	a.proofs = a.newProver()
+	a.volumes = a.newVolumes()
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}

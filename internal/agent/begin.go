@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -151,7 +152,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err != nil {
 		return fail(err)
 	}
-	if err := checkVolumeWays(container.Definition, settings.Volumes); err != nil {
+	if err := volumes.CheckWays(container.Definition, settings.Volumes); err != nil {
 		return fail(err)
 	}
 	node, err := a.peers.Find(request.Node)

@@ -13,7 +13,7 @@
 //	resolve.go, alarms.go                     operators' decisions; what needs attention
 //	source*.go                                the steps at the node that has the container
 //	target*.go, offer.go, room*.go            the steps at the node to which it comes; refusals
-//	volumes.go, mapped.go, tmpfs.go           what becomes of volumes; mapped files; memory for the state
+//	mapped.go, tmpfs.go                       mapped files; memory for the state
 //	restored_sockets.go, thaw.go, receipt.go  after the restore
 //	staging.go                                copies ahead of a move
 //	away.go                                   where containers went that were here

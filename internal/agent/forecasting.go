@@ -14,7 +14,7 @@ import (
 func (a *Agent) forecaster() *forecast.Forecaster {
 	return forecast.New(forecast.Config{
 		Node: a.self.Name, Engines: a.engines, Samples: a.samples, Links: measuredLinks{a},
-		Past: a.experience, Speed: a.machine.Predicted, Trees: a.treesOf, CopyAge: a.copyAge,
+		Past: a.experience, Speed: a.machine.Predicted, Trees: a.volumes.Trees, CopyAge: a.copyAge,
 	})
 }
 

@@ -26,6 +26,7 @@ var guardedPackages = []string{
 	"../residual", "../restart", "../sampling", "../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
 	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
+	"../transfer/volumes",
 }
 
 // lasting are the functions whose goroutines serve for as long as the agent does: it is better to start it

@@ -221,7 +221,7 @@ func (a *Agent) sync(journal *journal.Journal) error {
 	if err := a.syncImages(journal.Definition); err != nil { // the container is nothing without them
 		return err
 	}
-	if err := a.syncVolumes(journal.Definition); err != nil {
+	if err := a.volumes.Sync(journal.Definition); err != nil {
 		return err
 	}
 	return journal.Synced()
@@ -249,7 +249,7 @@ func (a *Agent) syncFiles(definition engine.Definition) error {
 	defer files.LetGo(trees)
 	for _, tree := range trees {
 		if tree.Kind != files.Writable {
-			continue // volumes: see syncVolumes; the private files are in the state directory
+			continue // volumes: see volumes.Sync; the private files are in the state directory
 		}
 		if err := files.Sync(tree.Path); err != nil {
 			return err

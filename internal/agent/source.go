@@ -23,6 +23,7 @@ import (
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -65,7 +66,7 @@ type source struct {
 	auto    *forecast.Auto // nil: the user has named the mode
 	split   *rounds.Split  // nil: all is handed over, or will be undone
 	staged  *staging.Taken // the copy that was staged at the target; nil: nothing was staged
-	volumes chosenVolumes
+	volumes *volumes.Leaving
 
 	// Of mode restart.
 	stopped      bool          // no process of it is left here
@@ -87,7 +88,7 @@ type source struct {
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	settings migration.Settings) *source {
 	s := &source{agent: agent, move: m, definition: definition, target: node,
-		volumes: chosenVolumes{volumes: definition.Volumes}}
+		volumes: agent.volumes.Leave(definition, node)}
 	s.settings.Set(settings)
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,

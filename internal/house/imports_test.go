@@ -24,8 +24,8 @@ var mayImport = map[string]string{
 		"network/wireguard placement placement/controller policy predict reserve residual " +
 		"restart sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
-		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
-		"wire/stream",
+		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes wire " +
+		"wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// lease: does not find out whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
@@ -160,7 +160,10 @@ var mayImport = map[string]string{
 	"internal/transfer/proof":    "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
-	"internal/units":          "",
+	// transfer/volumes: decides and hands over; contents travel elsewhere.
+	"internal/transfer/volumes": "api engine files files/shared guard kernel migration transfer/proof " +
+		"wire/identity",
+	"internal/units": "",
 	// wire: moves bytes between nodes that know each other; the agent interprets them.
 	"internal/wire":                   "guard patience wire/identity wire/stream",
 	"internal/wire/identity":          "",
