@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
@@ -49,13 +48,8 @@ type source struct {
 	quiesced    func() error // waits until no packet of the frozen container arrives; nil: it may send
 	sender      *state.Sender
 	files       *fileSource
-	memory      *rounds.Rounds  // nil: all memory is in the execution state
-	keeper      *kernel.Seizure // of the frozen processes; nil: none
-	keeping     *protection     // by the keeper; nil: it has not begun
-	marked      atomic.Bool     // the engine shows that the container has moved
-	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
-	marker      finalPermit     // whether the final marker may leave
-	ran         atomic.Bool     // the frozen copy has, after the target may have run it
+	memory      *rounds.Rounds // nil: all memory is in the execution state
+	frozen      *frozen.Copy
 	// pages that follow when the container was handed over; nil: none, as far as is known
 	pusher  *push.Sender
 	spill   *push.Spill // pages that follow are on the disk, too; nil: they are not to be
@@ -88,6 +82,7 @@ func newSource(agent *Agent, m *move, definition engine.Definition, node identit
 	s := &source{agent: agent, move: m, definition: definition, target: node,
 		volumes: chosenVolumes{volumes: definition.Volumes}}
 	s.settings.Set(settings)
+	s.frozen = s.newFrozen()
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}
@@ -208,10 +203,10 @@ func (s *source) send(message migration.Message) {
 // unsent reports whether the final marker certainly stays on this node. A released marker may still be
 // queued in the stream behind unsent content; closing the stream then keeps the marker from leaving.
 func (s *source) unsent() bool {
-	if s.marker.deny() {
+	if s.frozen.DenyFinal() {
 		return true
 	}
-	if !s.marker.given() || s.data.FinalMayHaveLeft() {
+	if !s.frozen.FinalReleased() || s.data.FinalMayHaveLeft() {
 		return false
 	}
 	_ = s.data.Close() // the error is always nil
@@ -219,8 +214,8 @@ func (s *source) unsent() bool {
 }
 
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
-	s.keepInDoubt(ctx)
-	abort = abort && !s.copyKilled(ctx) // then the target has the only copy that can go on
+	s.frozen.KeepInDoubt(ctx)
+	abort = abort && !s.frozen.Killed(ctx) // then the target has the only copy that can go on
 	var reply *api.OutcomeReply
 	err := s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Outcome(ctx, s.question(abort))
@@ -245,7 +240,7 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 
 func (s *source) ended(result migration.Finish) {
 	s.endLayers()
-	s.endKeeper()
+	s.frozen.EndKeeper()
 	if s.early != nil {
 		s.early.end()
 	}

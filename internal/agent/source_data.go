@@ -275,8 +275,8 @@ func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out
 // nobody else can run the copy here: with the marker, the target may have the only one.
 func (s *source) transfer(ctx context.Context, content func(context.Context) ([]byte, error)) error {
 	defer s.guard(ctx)()
-	s.marker.withhold()
-	held := guard.Go(func() error { return s.awaitHeld(ctx) })
+	s.frozen.WithholdFinal()
+	held := guard.Go(func() error { return s.frozen.AwaitHeld(ctx) })
 	permission := guard.Go(func() error { return s.move.mayEmitFinal(ctx) }) // the journal takes as long
 	manifest, err := content(ctx)
 	if err = errors.Join(err, <-held, <-permission); err == nil {
@@ -291,8 +291,8 @@ func (s *source) transfer(ctx context.Context, content func(context.Context) ([]
 
 // sendFinal sends the final marker: from now on this node does not decide alone.
 func (s *source) sendFinal(ctx context.Context, manifest []byte) error {
-	if s.ranUnheld(ctx) || !s.marker.release() {
-		return s.errExposed()
+	if err := s.frozen.ReleaseFinal(ctx); err != nil {
+		return err
 	}
 	if err := s.section(kindFinal, "", manifest); err != nil {
 		return err

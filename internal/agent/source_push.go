@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -129,68 +127,18 @@ func (s *source) beginPush(ctx context.Context) error {
 
 // makeServer makes what gives the pages of the frozen processes.
 func (s *source) makeServer(ctx context.Context, stay push.Stay) error {
-	frozen, err := s.openFrozen(ctx)
+	memory, err := s.frozen.Memory(ctx, s.spill.Whole())
 	if err != nil {
 		return err
 	}
-	stay.Copy, stay.Spill, stay.Gone = push.Copy{Frozen: frozen, Ran: s.hasRun}, s.spill, s.rebooted()
+	stay.Copy, stay.Spill = push.Copy{Frozen: memory, Ran: s.frozen.HasRun}, s.spill
+	stay.Gone = leavingMove{s.move}.Rebooted()
 	stay.Silent, stay.Since = s.agent.config.peerTimeout(), time.Now()
 	// by the target's clock: good enough for a report
 	if resumed := s.move.record().Resumed; !resumed.IsZero() {
 		stay.Since = resumed
 	}
 	return s.pusher.Make(s.agent.ctx, stay)
-}
-
-// hasRun says that the frozen processes have, if they have: their memory is not what it was.
-func (s *source) hasRun() error {
-	if s.ran.Load() {
-		return fmt.Errorf("%w, which has run: its memory has changed", engine.ErrThawed)
-	}
-	return nil
-}
-
-// copyProcesses are those of the frozen copy: none if an earlier agent has come as far as to end them.
-func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
-	of := s.agent.engines.EngineFor(s.definition)
-	pids, err := of.Processes(ctx, s.definition.ID)
-	if err == nil {
-		return pids, nil
-	}
-	if one, unknown := of.Inspect(ctx, s.definition.ID); copyIsGone(one, unknown) {
-		return nil, nil
-	}
-	return nil, err
-}
-
-// rebooted reports whether this node was, since the migration began: then the frozen processes are no more.
-func (s *source) rebooted() bool { return s.move.journal.boot != s.agent.boot }
-
-// hasFrozen reports whether the frozen processes are here.
-func (s *source) hasFrozen(ctx context.Context) bool {
-	if s.rebooted() {
-		return false
-	}
-	pids, err := s.copyProcesses(ctx)
-	return err == nil && len(pids) > 0
-}
-
-// copyIsGone tells of what an engine says of a frozen copy whether it is no more.
-func copyIsGone(one engine.Container, err error) bool {
-	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen
-}
-
-// openFrozen opens the memory of the frozen processes. None is left of those of another boot, whatever its
-// engine runs now.
-func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
-	if s.rebooted() {
-		return memory.OpenFrozen(nil)
-	}
-	pids, err := s.copyProcesses(ctx)
-	if err != nil && !s.spill.Whole() {
-		return nil, err
-	}
-	return memory.OpenFrozen(pids)
 }
 
 // pushPages stays until the target has all pages that stayed here. If the connections break it
@@ -200,7 +148,7 @@ func (s *source) pushPages(ctx context.Context) error {
 	if nothingStayed || s.move.record().Resolved {
 		return s.endPush()
 	}
-	defer s.marking(ctx, 0)()
+	defer s.frozen.Marking(ctx, 0)()
 	if s.pusher == nil || !s.pusher.Serving() {
 		if err := s.reopenPush(ctx); err != nil {
 			return err
@@ -240,7 +188,7 @@ func (s *source) reopenPush(ctx context.Context) error {
 	if err := s.spill.Tell(ctx); err != nil {
 		return err
 	}
-	s.protectAgain(ctx)
+	s.frozen.KeepAgain(ctx)
 	if !s.pusher.Made() {
 		if err := s.recoverSpill(ctx); err != nil {
 			return err
@@ -263,7 +211,7 @@ func (s *source) lost(err error) error {
 // mayTakeBack refuses to let the container go on here that has been handed over, if it is not here
 // any more, or if the target is well and takes its memory.
 func (s *source) mayTakeBack(ctx context.Context, force bool) error {
-	if !force && s.copyKilled(ctx) {
+	if !force && s.frozen.Killed(ctx) {
 		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: it would "+
 			"exit as soon as it was thawed. Wait for %s, or decide that the container runs there; --force "+
 			"ends the copy here", errRefused, s.definition.Name, s.target.Name)
@@ -271,9 +219,9 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	if s.move.record().State != migration.Committed {
 		return nil // the machine says whether there is something to resolve
 	}
-	s.protectAgain(ctx)
-	one, err := s.agent.engines.EngineFor(s.definition).Inspect(ctx, s.definition.ID)
-	if copyIsGone(one, err) {
+	s.frozen.KeepAgain(ctx)
+	gone, err := s.frozen.Gone(ctx)
+	if gone {
 		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: the container runs at %s or "+
 			"nowhere", errRefused, s.definition.Name, s.target.Name)
 	}

@@ -123,8 +123,8 @@ func (s *source) openWays(ctx context.Context) error {
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
 func (s *source) unprepare(ctx context.Context) error {
 	var err error
-	s.endKeeping()
-	s.endKeeper()
+	s.frozen.EndKeeping()
+	s.frozen.EndKeeper()
 	if s.departure != nil {
 		err = s.departure.Close()
 	} else {
@@ -220,16 +220,11 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 // let go (unprepare).
 func (s *source) resume(ctx context.Context) error {
 	err := s.endPush()
-	s.endKeeping()
+	s.frozen.EndKeeping()
 	if s.quiesced != nil {
 		_ = s.quiesced() // the dump has told what was wrong
 	}
-	resume := s.agent.engines.EngineFor(s.definition).Resume
-	if resumer, is := s.agent.engines.EngineFor(s.definition).(engine.ProcessResumer); is {
-		resume = resumer.ResumeProcesses
-	}
-	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address),
-		resume(ctx, s.definition.ID))
+	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address), s.frozen.Resume(ctx))
 }
 
 // dump writes the execution state into memory, and sends what only grows while it does.
@@ -259,7 +254,7 @@ func (s *source) dump(ctx context.Context) error {
 		err = s.departure.Dump(ctx, s.imagesDir())
 	}
 	if err == nil {
-		s.keepCopy()
+		s.frozen.Keep()
 	}
 	close(complete)
 	err = copied(sent(err))

@@ -19,7 +19,7 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
+		"files/chunk files/image files/inodes files/shared frozen gc guard inventory kernel lease location " +
 		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
 		"residual sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
@@ -90,9 +90,11 @@ var mayImport = map[string]string{
 	"internal/files/regular":   "",
 	"internal/files/shared":    "guard kernel",
 	"internal/files/tarsplit":  "files/regular guard",
-	"internal/gc":              "",
-	"internal/guard":           "",
-	"internal/house":           "",
+	// frozen: keeps the copy; what a migration does with the copy is decided elsewhere.
+	"internal/frozen": "engine guard kernel memory migration",
+	"internal/gc":     "",
+	"internal/guard":  "",
+	"internal/house":  "",
 	// inventory: asks engines, and knows no other node.
 	"internal/inventory": "engine guard kernel",
 	// kernel: at the bottom: everything may use it.
