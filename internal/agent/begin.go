@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -48,10 +49,10 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err != nil {
 		return nil, err
 	}
-	early := a.connectEarly(node)
+	early := link.Connect(a.ctx, a.dataDialer(node), a.log)
 	defer func() {
 		if err != nil {
-			early.end()
+			early.End()
 		}
 	}()
 	foreseen, err := a.mayNeedBoth(ctx, spec.Mode, definition, node, demands)
@@ -65,7 +66,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 		}
 		spec.Mode, foreseen = auto.choice.Mode, auto.foreseen
 	}
-	early.completeFor(spec.Mode)
+	early.CompleteFor(spec.Mode)
 	settings = demands.Settings
 	if auto != nil && spec.Mode == migration.Hybrid {
 		settings.OnNoConvergence = migration.TurnHybrid
@@ -79,7 +80,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	}
 	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
 	work := newSource(a, m, definition, node, settings)
-	work.auto, work.early = auto, early
+	work.auto, work.link = auto, work.newLink(early)
 	work.split = newSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
 		work.split.Forbid(why) // rounds that do not converge would turn into that mode

@@ -23,8 +23,9 @@ import (
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../attachment", "../envelopes", "../frozen", "../gc",
 	"../inventory", "../lease", "../location", "../reserve", "../residual", "../sampling", "../staging",
-	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
-	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
+	"../transfer/kept", "../transfer/layers", "../transfer/link", "../transfer/memory/precopy",
+	"../transfer/memory/push", "../transfer/memory/rounds", "../transfer/progress", "../transfer/proof",
+	"../transfer/state",
 }
 
 // lasting are the functions whose goroutines serve for as long as the agent does: it is better to start it

@@ -17,12 +17,12 @@ import (
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/staging"
+	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/identity"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // source does the steps of the node that gives.
@@ -38,9 +38,7 @@ type source struct {
 	mu          sync.Mutex
 	offered     *api.Offer
 	reservation *api.Reservation
-	data        *stream.Session
-	out         *stream.Sections // of data
-	limiter     stream.Limiter   // of all data connections
+	link        *link.Link // all data connections
 	pages       *precopy.Sender
 	departure   engine.Departure
 	hold        *network.Hold
@@ -64,12 +62,10 @@ type source struct {
 	stopped      bool          // no process of it is left here
 	redirecting  sync.Mutex    // held while the hold is redirected; guards redirectable
 	redirectable *network.Hold // that the target may redirect to itself; nil: none
-	early        *earlyConns   // nil: none
 	// contents that the target has, and that the execution state may refer to; nil: none
 	known *state.Known
 	// heardKnown is whether the target has what is known.
 	heardKnown chan bool
-	warming    chan error    // data is being measured while the target gets ready; nil: it was
 	layers     *comingLayers // of the image; nil: the target had all
 	// ready is closed when the target's engine has started the container, which heardReady says;
 	// nil: it was not asked.
@@ -82,7 +78,7 @@ func newSource(agent *Agent, m *move, definition engine.Definition, node identit
 	s := &source{agent: agent, move: m, definition: definition, target: node,
 		volumes: chosenVolumes{volumes: definition.Volumes}}
 	s.settings.Set(settings)
-	s.frozen = s.newFrozen()
+	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}
@@ -206,11 +202,7 @@ func (s *source) unsent() bool {
 	if s.frozen.DenyFinal() {
 		return true
 	}
-	if !s.frozen.FinalReleased() || s.data.FinalMayHaveLeft() {
-		return false
-	}
-	_ = s.data.Close() // the error is always nil
-	return !s.data.FinalMayHaveLeft()
+	return s.frozen.FinalReleased() && s.link.KeepFinal()
 }
 
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
@@ -241,12 +233,8 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 func (s *source) ended(result migration.Finish) {
 	s.endLayers()
 	s.frozen.EndKeeper()
-	if s.early != nil {
-		s.early.end()
-	}
-	s.mu.Lock()
-	data := s.data
-	s.mu.Unlock()
+	s.link.EndEarly()
+	data := s.link.Data()
 	if data != nil { // Also when it failed: that has cost something, too.
 		s.move.tracker.Counted(carried(s.sent()))
 		if transport, known := data.Transport(); known {

@@ -59,33 +59,24 @@ const pushDialTimeout = 5 * time.Second
 func (s *source) dialPush(ctx context.Context, purpose, pair string) (*stream.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, pushDialTimeout)
 	defer cancel()
-	options := s.agent.streamOptions()
-	options.Workers, options.Beside, options.Limiter = 1, s.data, &s.limiter
+	options := stream.Options{Workers: 1}
 	// The codec stays: a session that leaves the link nearly empty cannot see whether the link is the limit.
 	switch purpose {
 	case push.PurposeUrgent:
 		options.Urgent, options.Codec = true, stream.S2
 	case push.PurposePush:
-		options.Polite, options.ExpectedBitsPerSecond, options.Codec = true, s.bandwidth(), s.codec()
+		options.Polite, options.ExpectedBitsPerSecond, options.Codec = true, s.bandwidth(), s.link.Codec()
 	}
-	session, err := s.dialSession(ctx, stream.Hello{Purpose: purpose, Pair: pair}, options)
+	session, err := s.link.OpenWith(ctx, stream.Hello{Purpose: purpose, Pair: pair}, options)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s for the pages that stayed here: %w", s.target.Name, err)
 	}
 	return session, nil
 }
 
-// codec is what gets most through the link, as far as is known.
-func (s *source) codec() stream.Codec {
-	if s.data == nil {
-		return stream.Choose(0, s.agent.cores).Codec
-	}
-	return s.data.Codec()
-}
-
 // bandwidth is what the link is known to carry, in bits per second; 0: nothing is known.
 func (s *source) bandwidth() float64 {
-	if s.data == nil { // this agent was started after the container had been handed over
+	if s.link.Data() == nil { // this agent was started after the container had been handed over
 		return 0
 	}
 	return cmp.Or(s.linkSeen(), s.move.tracker.Link().BandwidthBitsPerSecond)

@@ -236,7 +236,8 @@ func TestThawedInDoubt(t *testing.T) {
 	left := keptBy(t, thawed)
 	left.KeepAgain(t.Context())
 	left.KeepAgain(t.Context())
-	if n := left.log.count(alarm); n != 1 || left.Alarm() == "" || !errors.Is(left.HasRun(), engine.ErrThawed) {
+	n := left.log.count(alarm)
+	if n != 1 || left.Alarm() == "" || !errors.Is(left.HasRun(), engine.ErrThawed) {
 		t.Errorf("the marker may have left: %d alarms, %q, %v", n, left.Alarm(), left.HasRun())
 	}
 	withheld := keptBy(t, thawed)

@@ -22,7 +22,7 @@ var mayImport = map[string]string{
 		"files/chunk files/image files/inodes files/shared frozen gc guard inventory kernel lease location " +
 		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
 		"residual sampling staging statedir " +
-		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
+		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
 		"wire/stream",
 	"internal/access": "api audit kernel wire",
@@ -139,6 +139,8 @@ var mayImport = map[string]string{
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
+	// transfer/link: knows no section that it carries, and no step.
+	"internal/transfer/link": "guard migration predict transfer/progress wire/stream",
 	// transfer/memory: no engine, no step of a migration.
 	"internal/transfer/memory/precopy": "guard memory memory/pipeline wire/stream",
 	"internal/transfer/memory/push": "engine files guard memory memory/pipeline memory/postcopy " +
