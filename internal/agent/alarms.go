@@ -31,8 +31,8 @@ func (a *Agent) alarms() []*api.Alarm {
 // alarmed returns the alarm of a migration, or nil if it has none.
 func (m *move) alarmed() *api.Alarm {
 	record, spec, ran := m.record(), m.tracker.Spec, ""
-	if s, is := m.work().(*source); is && !m.ended() && s.ran.Load() {
-		ran = s.ranAlarm()
+	if s, is := m.work().(*source); is && !m.ended() {
+		ran = s.frozen.Alarm()
 	}
 	alarm := &api.Alarm{Container: spec.Container, Name: spec.Name, SinceUnixNanoseconds: m.since.UnixNano()}
 	switch {

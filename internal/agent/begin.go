@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -50,10 +51,10 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err != nil {
 		return nil, err
 	}
-	early := a.connectEarly(node)
+	early := link.Connect(a.ctx, a.dataDialer(node), a.log)
 	defer func() {
 		if err != nil {
-			early.end()
+			early.End()
 		}
 	}()
 	foreseen, err := a.forecaster().MayNeedBoth(ctx, spec.Mode, definition, node, demands)
@@ -67,7 +68,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 		}
 		spec.Mode, foreseen = auto.Choice.Mode, auto.Both
 	}
-	early.completeFor(spec.Mode)
+	early.CompleteFor(spec.Mode)
 	settings = demands.Settings
 	if auto != nil && spec.Mode == migration.Hybrid {
 		settings.OnNoConvergence = migration.TurnHybrid
@@ -81,7 +82,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	}
 	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
 	work := newSource(a, m, definition, node, settings)
-	work.auto, work.early = auto, early
+	work.auto, work.link = auto, work.newLink(early)
 	work.split = forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
 		work.split.Forbid(why) // rounds that do not converge would turn into that mode

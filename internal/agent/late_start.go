@@ -24,10 +24,10 @@ func (s *source) tellNear() error {
 	if !late {
 		return nil
 	}
-	if err := s.section(kindNear, "", nil); err != nil {
+	if err := s.link.Section(kindNear, "", nil); err != nil {
 		return err
 	}
-	return s.data.Push()
+	return s.link.Data().Push()
 }
 
 // awaitReady waits until it has.

@@ -17,7 +17,7 @@ func (s *source) steps(mode migration.Mode) steps {
 	}
 	return append(steps{
 		{name: migration.StepExamine, do: untimed(s.examine)},
-		{name: migration.StepStage, do: with(s.stage, s.startKeeper)},
+		{name: migration.StepStage, do: with(s.stage, s.frozen.StartKeeper)},
 		{migration.StepRounds, with(s.besideLayers, s.rounds), migration.UndoRounds, s.untrack},
 		{migration.StepPrepare, with(s.prepare, s.prepareDump), migration.UndoPrepare, s.unprepare},
 		{migration.StepHold, untimed(s.holdPackets), migration.UndoHold, s.releaseHere},

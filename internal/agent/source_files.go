@@ -76,7 +76,7 @@ func (s *source) openFiles(ctx context.Context) error {
 	if err := s.makeFiles(ctx); err != nil || s.files.data != nil {
 		return err
 	}
-	data, err := s.dialData(ctx, purposeFiles, s.agent.cores)
+	data, err := s.link.OpenMore(ctx, purposeFiles, s.agent.cores)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (s *source) openFiles(ctx context.Context) error {
 			s.move.tell(migration.PeerLost{Error: "files: " + err.Error()})
 		}
 	}))
-	if err := data.SetCodec(s.data.Codec()); err != nil {
+	if err := data.SetCodec(s.link.Data().Codec()); err != nil {
 		return err
 	}
 	return s.resumeFiles()

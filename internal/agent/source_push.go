@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -61,33 +59,24 @@ const pushDialTimeout = 5 * time.Second
 func (s *source) dialPush(ctx context.Context, purpose, pair string) (*stream.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, pushDialTimeout)
 	defer cancel()
-	options := s.agent.streamOptions()
-	options.Workers, options.Beside, options.Limiter = 1, s.data, &s.limiter
+	options := stream.Options{Workers: 1}
 	// The codec stays: a session that leaves the link nearly empty cannot see whether the link is the limit.
 	switch purpose {
 	case push.PurposeUrgent:
 		options.Urgent, options.Codec = true, stream.S2
 	case push.PurposePush:
-		options.Polite, options.ExpectedBitsPerSecond, options.Codec = true, s.bandwidth(), s.codec()
+		options.Polite, options.ExpectedBitsPerSecond, options.Codec = true, s.bandwidth(), s.link.Codec()
 	}
-	session, err := s.dialSession(ctx, stream.Hello{Purpose: purpose, Pair: pair}, options)
+	session, err := s.link.OpenWith(ctx, stream.Hello{Purpose: purpose, Pair: pair}, options)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s for the pages that stayed here: %w", s.target.Name, err)
 	}
 	return session, nil
 }
 
-// codec is what gets most through the link, as far as is known.
-func (s *source) codec() stream.Codec {
-	if s.data == nil {
-		return stream.Choose(0, s.agent.cores).Codec
-	}
-	return s.data.Codec()
-}
-
 // bandwidth is what the link is known to carry, in bits per second; 0: nothing is known.
 func (s *source) bandwidth() float64 {
-	if s.data == nil { // this agent was started after the container had been handed over
+	if s.link.Data() == nil { // this agent was started after the container had been handed over
 		return 0
 	}
 	return cmp.Or(s.linkSeen(), s.move.tracker.Link().BandwidthBitsPerSecond)
@@ -129,68 +118,18 @@ func (s *source) beginPush(ctx context.Context) error {
 
 // makeServer makes what gives the pages of the frozen processes.
 func (s *source) makeServer(ctx context.Context, stay push.Stay) error {
-	frozen, err := s.openFrozen(ctx)
+	memory, err := s.frozen.Memory(ctx, s.spill.Whole())
 	if err != nil {
 		return err
 	}
-	stay.Copy, stay.Spill, stay.Gone = push.Copy{Frozen: frozen, Ran: s.hasRun}, s.spill, s.rebooted()
+	stay.Copy, stay.Spill = push.Copy{Frozen: memory, Ran: s.frozen.HasRun}, s.spill
+	stay.Gone = leavingMove{s.move}.Rebooted()
 	stay.Silent, stay.Since = s.agent.config.peerTimeout(), time.Now()
 	// by the target's clock: good enough for a report
 	if resumed := s.move.record().Resumed; !resumed.IsZero() {
 		stay.Since = resumed
 	}
 	return s.pusher.Make(s.agent.ctx, stay)
-}
-
-// hasRun says that the frozen processes have, if they have: their memory is not what it was.
-func (s *source) hasRun() error {
-	if s.ran.Load() {
-		return fmt.Errorf("%w, which has run: its memory has changed", engine.ErrThawed)
-	}
-	return nil
-}
-
-// copyProcesses are those of the frozen copy: none if an earlier agent has come as far as to end them.
-func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
-	of := s.agent.engines.EngineFor(s.definition)
-	pids, err := of.Processes(ctx, s.definition.ID)
-	if err == nil {
-		return pids, nil
-	}
-	if one, unknown := of.Inspect(ctx, s.definition.ID); copyIsGone(one, unknown) {
-		return nil, nil
-	}
-	return nil, err
-}
-
-// rebooted reports whether this node was, since the migration began: then the frozen processes are no more.
-func (s *source) rebooted() bool { return s.move.journal.Boot != s.agent.boot }
-
-// hasFrozen reports whether the frozen processes are here.
-func (s *source) hasFrozen(ctx context.Context) bool {
-	if s.rebooted() {
-		return false
-	}
-	pids, err := s.copyProcesses(ctx)
-	return err == nil && len(pids) > 0
-}
-
-// copyIsGone tells of what an engine says of a frozen copy whether it is no more.
-func copyIsGone(one engine.Container, err error) bool {
-	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen
-}
-
-// openFrozen opens the memory of the frozen processes. None is left of those of another boot, whatever its
-// engine runs now.
-func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
-	if s.rebooted() {
-		return memory.OpenFrozen(nil)
-	}
-	pids, err := s.copyProcesses(ctx)
-	if err != nil && !s.spill.Whole() {
-		return nil, err
-	}
-	return memory.OpenFrozen(pids)
 }
 
 // pushPages stays until the target has all pages that stayed here. If the connections break it
@@ -200,7 +139,7 @@ func (s *source) pushPages(ctx context.Context) error {
 	if nothingStayed || s.move.record().Resolved {
 		return s.endPush()
 	}
-	defer s.marking(ctx, 0)()
+	defer s.frozen.Marking(ctx, 0)()
 	if s.pusher == nil || !s.pusher.Serving() {
 		if err := s.reopenPush(ctx); err != nil {
 			return err
@@ -240,7 +179,7 @@ func (s *source) reopenPush(ctx context.Context) error {
 	if err := s.spill.Tell(ctx); err != nil {
 		return err
 	}
-	s.protectAgain(ctx)
+	s.frozen.KeepAgain(ctx)
 	if !s.pusher.Made() {
 		if err := s.recoverSpill(ctx); err != nil {
 			return err
@@ -263,7 +202,7 @@ func (s *source) lost(err error) error {
 // mayTakeBack refuses to let the container go on here that has been handed over, if it is not here
 // any more, or if the target is well and takes its memory.
 func (s *source) mayTakeBack(ctx context.Context, force bool) error {
-	if !force && s.copyKilled(ctx) {
+	if !force && s.frozen.Killed(ctx) {
 		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: it would "+
 			"exit as soon as it was thawed. Wait for %s, or decide that the container runs there; --force "+
 			"ends the copy here", errRefused, s.definition.Name, s.target.Name)
@@ -271,9 +210,9 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	if s.move.record().State != migration.Committed {
 		return nil // the machine says whether there is something to resolve
 	}
-	s.protectAgain(ctx)
-	one, err := s.agent.engines.EngineFor(s.definition).Inspect(ctx, s.definition.ID)
-	if copyIsGone(one, err) {
+	s.frozen.KeepAgain(ctx)
+	gone, err := s.frozen.Gone(ctx)
+	if gone {
 		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: the container runs at %s or "+
 			"nowhere", errRefused, s.definition.Name, s.target.Name)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // In mode restart, the source stops the container and dumps nothing.
@@ -104,11 +103,9 @@ func (s *source) prepareStop(ctx context.Context) error {
 		return err
 	}
 	s.hold = hold
-	link, err := s.data.Warm(ctx, stream.Budget{})
-	if err != nil {
+	if err := s.link.WarmFully(ctx); err != nil {
 		return err
 	}
-	s.move.tracker.Clock(link.Clock)
 	if len(s.files.history) > 0 && s.settings.Get().Checkpoints == 0 {
 		err = s.followFiles(ctx)
 	}
@@ -189,7 +186,7 @@ func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	for _, round := range []freezeRound{s.files.trees.Final, s.files.trees.Last} {
-		if err := s.files.freeze(ctx, s.out, round); err != nil {
+		if err := s.files.freeze(ctx, s.link.Out(), round); err != nil {
 			return nil, err
 		}
 	}

@@ -62,7 +62,7 @@ func (s *source) recoverSpill(ctx context.Context) error {
 	for _, name := range []string{path, postcopy.SpillBegun(path)} {
 		if _, err := os.Lstat(name); err == nil && s.spill == nil {
 			found := s.newSpill()
-			if err := found.Recover(ctx, !s.hasFrozen(ctx)); err != nil {
+			if err := found.Recover(ctx, !s.frozen.Here(ctx)); err != nil {
 				return err
 			}
 			s.spill = found

@@ -79,7 +79,7 @@ func (s *source) catchUp(ctx context.Context) error {
 		if err := s.makeFilesCold(ctx); err != nil {
 			return err
 		}
-		return s.warm(ctx)
+		return s.link.Warm(ctx, s.expectedRest())
 	}
 	if err := s.foresee(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (s *source) foresee() error {
 // openWays has all connections be ready for the freeze, and brings the files up to date. Each takes
 // round trips, over a connection of its own: so they go beside each other.
 func (s *source) openWays(ctx context.Context) error {
-	warmed := beside(ctx, s.warm)
+	warmed := beside(ctx, func(ctx context.Context) error { return s.link.Warm(ctx, s.expectedRest()) })
 	opened := beside(ctx, func(ctx context.Context) error {
 		if !s.memory.Leaving() {
 			return nil
@@ -123,8 +123,8 @@ func (s *source) openWays(ctx context.Context) error {
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
 func (s *source) unprepare(ctx context.Context) error {
 	var err error
-	s.endKeeping()
-	s.endKeeper()
+	s.frozen.EndKeeping()
+	s.frozen.EndKeeper()
 	if s.departure != nil {
 		err = s.departure.Close()
 	} else {
@@ -220,16 +220,11 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 // let go (unprepare).
 func (s *source) resume(ctx context.Context) error {
 	err := s.endPush()
-	s.endKeeping()
+	s.frozen.EndKeeping()
 	if s.quiesced != nil {
 		_ = s.quiesced() // the dump has told what was wrong
 	}
-	resume := s.agent.engines.EngineFor(s.definition).Resume
-	if resumer, is := s.agent.engines.EngineFor(s.definition).(engine.ProcessResumer); is {
-		resume = resumer.ResumeProcesses
-	}
-	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address),
-		resume(ctx, s.definition.ID))
+	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address), s.frozen.Resume(ctx))
 }
 
 // dump writes the execution state into memory, and sends what only grows while it does.
@@ -241,8 +236,9 @@ func (s *source) dump(ctx context.Context) error {
 		}
 	}
 	s.sender = state.NewSender(s.imagesDir(),
-		func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
-	s.sender.Refer(s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) })
+		func(name string) (io.WriteCloser, error) { return s.link.Begin(kindState, name) })
+	s.sender.Refer(s.known,
+		func(name string) (io.WriteCloser, error) { return s.link.Begin(kindRefers, name) })
 	complete := make(chan struct{})
 	followed := guard.Go(func() error { return s.sender.Follow(ctx, complete) })
 	last := func(context.Context) error { return nil }
@@ -250,7 +246,7 @@ func (s *source) dump(ctx context.Context) error {
 		last = s.memory.Last
 	}
 	copied := beside(ctx,
-		func(ctx context.Context) error { return s.files.freeze(ctx, s.out, s.files.trees.Final) })
+		func(ctx context.Context) error { return s.files.freeze(ctx, s.link.Out(), s.files.trees.Final) })
 	sent := beside(ctx, last)
 	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may
 	// then take what its peer says for invalid.
@@ -259,7 +255,7 @@ func (s *source) dump(ctx context.Context) error {
 		err = s.departure.Dump(ctx, s.imagesDir())
 	}
 	if err == nil {
-		s.keepCopy()
+		s.frozen.Keep()
 	}
 	close(complete)
 	err = copied(sent(err))

@@ -19,11 +19,11 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access api attachment audit cluster criu durable engine " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/image files/inodes files/shared forecast gc guard inventory journal " +
+		"files/chunk files/image files/inodes files/shared forecast frozen gc guard inventory journal " +
 		"journal/rebuild kernel lease location memory memory/postcopy migration network " +
 		"network/wireguard placement placement/controller policy predict reserve residual " +
 		"restart sampling staging statedir " +
-		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
+		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes wire " +
 		"wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
@@ -96,9 +96,11 @@ var mayImport = map[string]string{
 	"internal/files/tarsplit":  "files/regular guard",
 	// forecast: measures what a prediction lacks; predict decides, and the agent moves.
 	"internal/forecast": "api engine files migration predict transfer/memory/rounds wire/identity",
-	"internal/gc":       "",
-	"internal/guard":    "",
-	"internal/house":    "",
+	// frozen: keeps the copy; what a migration does with the copy is decided elsewhere.
+	"internal/frozen": "engine guard kernel memory migration",
+	"internal/gc":     "",
+	"internal/guard":  "",
+	"internal/house":  "",
 	// inventory: asks engines, and knows no other node.
 	"internal/inventory": "engine guard kernel",
 	// journal: writes what the machine says; decides nothing.
@@ -149,6 +151,8 @@ var mayImport = map[string]string{
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
+	// transfer/link: knows no section that it carries, and no step.
+	"internal/transfer/link": "guard migration predict transfer/progress wire/stream",
 	// transfer/memory: no engine, no step of a migration.
 	"internal/transfer/memory/precopy": "guard memory memory/pipeline wire/stream",
 	"internal/transfer/memory/push": "engine files guard memory memory/pipeline memory/postcopy " +
