@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributesOfOpen gives an open file or directory its attributes; exactly means that it may have others,
+// setOpen gives an open file or directory its attributes; exactly means that it may have others,
 // which it must lose. The order matters: a change of owner clears set-id bits and capabilities, an ACL
 // changes the mode, and everything changes times or is forbidden by the flags. A file's flags come later
 // (complete).
-func (b *builder) attributesOfOpen(fd int, entry *Entry, exactly bool) error {
+func (x *xattrReader) setOpen(fd int, entry *Entry, exactly bool) error {
 	if !exactly {
 		return attributesOfNew(fd, entry)
 	}
 	if err := unix.Fchown(fd, int(entry.UID), int(entry.GID)); err != nil {
 		return fmt.Errorf("set the owner: %w", err)
 	}
-	if err := b.exactXattrs(opened(fd), entry.Xattrs); err != nil {
+	if err := x.exactXattrs(opened(fd), entry.Xattrs); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(fd, entry.Mode&0o7777); err != nil {
@@ -67,13 +67,13 @@ func setTimes(fd int, entry *Entry) error {
 	return nil
 }
 
-// attributesOfName does the same for something that cannot be opened.
-func (b *builder) attributesOfName(dirfd int, entry *Entry, exactly bool) error {
+// setNamed does the same for something that cannot be opened.
+func (x *xattrReader) setNamed(dirfd int, entry *Entry, exactly bool) error {
 	if err := unix.Fchownat(dirfd, entry.Name, int(entry.UID), int(entry.GID),
 		unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Errorf("set the owner: %w", err)
 	}
-	if err := b.setXattrs(named(dirfd, entry.Name), entry.Xattrs, exactly); err != nil {
+	if err := x.setXattrs(named(dirfd, entry.Name), entry.Xattrs, exactly); err != nil {
 		return err
 	}
 	if entry.Type() != unix.S_IFLNK { // whose mode is always 0777
@@ -102,16 +102,16 @@ func (t Timestamp) timespec() unix.Timespec {
 	return unix.Timespec{Sec: t.Seconds, Nsec: int64(t.Nanoseconds)}
 }
 
-func (b *builder) setXattrs(n node, attributes []Xattr, exactly bool) error {
+func (x *xattrReader) setXattrs(n node, attributes []Xattr, exactly bool) error {
 	if exactly {
-		return b.exactXattrs(n, attributes)
+		return x.exactXattrs(n, attributes)
 	}
 	return setXattrs(n, attributes)
 }
 
 // exactXattrs gives a node these attributes and removes all others that travel.
-func (b *builder) exactXattrs(n node, wanted []Xattr) error {
-	present, err := b.xattrs.read(n)
+func (x *xattrReader) exactXattrs(n node, wanted []Xattr) error {
+	present, err := x.read(n)
 	if err != nil {
 		return err
 	}

@@ -276,3 +276,12 @@ func unexpected(err error) error {
 	}
 	return err
 }
+
+// nowhere stands for a digest that nobody needs.
+type nowhere struct{}
+
+func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (nowhere) Sum(b []byte) []byte         { return b }
+func (nowhere) Reset()                      {}
+func (nowhere) Size() int                   { return 0 }
+func (nowhere) BlockSize() int              { return 1 }

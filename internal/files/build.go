@@ -138,7 +138,7 @@ func (b *builder) purify(fd int) error {
 	if err := unix.Fchmod(fd, 0o700); err != nil {
 		return err
 	}
-	if err := b.exactXattrs(opened(fd), nil); err != nil {
+	if err := b.xattrs.exactXattrs(opened(fd), nil); err != nil {
 		return err
 	}
 	return exactInodeFlags(fd, 0)
@@ -242,7 +242,7 @@ func (b *builder) leave(entry *Entry) error {
 	if exactly {
 		unlock(b.way.fd())
 	}
-	if err := b.attributesOfOpen(b.way.fd(), entry, exactly); err != nil {
+	if err := b.xattrs.setOpen(b.way.fd(), entry, exactly); err != nil {
 		return b.failed("complete the directory", "", err)
 	}
 	return b.ascend()
@@ -331,7 +331,7 @@ func (b *builder) removeTree(t *mirrored) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return b.attributesOfOpen(fd, t.was, true)
+	return b.xattrs.setOpen(fd, t.was, true)
 }
 
 func (b *builder) failed(what, name string, err error) error {

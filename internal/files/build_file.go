@@ -53,7 +53,7 @@ func (b *builder) permitted(entry *Entry) error {
 }
 
 func (b *builder) completeName(entry *Entry, exactly bool) error {
-	err := b.attributesOfName(b.way.fd(), entry, exactly)
+	err := b.xattrs.setNamed(b.way.fd(), entry, exactly)
 	if err == nil {
 		err = b.known(entry)
 	}

@@ -185,3 +185,9 @@ func (d *decoder) name() string {
 	}
 	return name
 }
+
+// dataHeader begins a data operation.
+func (e *encoder) dataHeader(length int) {
+	e.scratch = append(e.scratch, byte(opData), byte(length), byte(length>>8), byte(length>>16),
+		byte(length>>24))
+}

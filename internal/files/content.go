@@ -321,7 +321,7 @@ func (b *builder) complete() error {
 	f := &b.file
 	defer f.close()
 	exactly := !f.fresh || !b.spot().made
-	err := b.attributesOfOpen(f.fd, f.entry, exactly && !f.beside)
+	err := b.xattrs.setOpen(f.fd, f.entry, exactly && !f.beside)
 	if err == nil {
 		err = b.account()
 	}

@@ -154,7 +154,7 @@ func (c *copier) directory(r *fileReader, job *copyJob) error {
 	now, attrs := stampOf(&d.stat), r.attrs(&d.entry)
 	switch {
 	case d.made:
-		d.known = self{stamp: now, settled: c.source.since.settled(c.tree, &d.stat, ""), attrs: attrs}
+		d.known = self{stamp: now, settled: c.source.since.settled(&c.tree.scanTree, &d.stat, ""), attrs: attrs}
 	case now.sameBut(&d.known.stamp):
 		d.sends = attrs != d.known.attrs
 		d.known = self{stamp: now, settled: d.quiet, attrs: attrs}
@@ -249,7 +249,7 @@ func (c *copier) small(r *fileReader, s *subject, h how, res *result) error {
 		r.record.scratch = append(r.record.scratch, byte(opEnd))
 		return nil
 	}
-	settled := c.source.since.settled(c.tree, &s.stat, s.entry.Name)
+	settled := c.source.since.settled(&c.tree.scanTree, &s.stat, s.entry.Name)
 	var now content
 	switch {
 	case s.fd < 0:

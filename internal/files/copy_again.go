@@ -8,7 +8,7 @@ import (
 
 // again goes through the old manifest and what a scan has found, side by side.
 func (f *feeder) again(found *scan) error {
-	plan, err := found.plan.differences()
+	plan, err := found.differences()
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (c *copier) content(r *fileReader, s *subject, h how, res *result) error {
 
 // large sends a file whose content is read into the stream.
 func (c *copier) large(r *fileReader, s *subject, h how, res *result) error {
-	res.known = r.known(s, c.source.since.settled(c.tree, &s.stat, s.entry.Name))
+	res.known = r.known(s, c.source.since.settled(&c.tree.scanTree, &s.stat, s.entry.Name))
 	l := &largeFile{copier: c, reader: r, fd: s.fd, size: s.entry.Size,
 		cutter: chunk.NewCutter(chunk.SizesFor(s.entry.Size))}
 	kind := inPlace

@@ -11,7 +11,7 @@ import (
 // clear sends what is to be done before anything is made: names that are gone, and files that will
 // have more names than one are parked under their number, because names come in any order.
 func (c *copier) clear(found *scan) error {
-	plan, err := found.plan.differences()
+	plan, err := found.differences()
 	if err != nil {
 		return err
 	}

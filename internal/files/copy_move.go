@@ -5,41 +5,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // A directory that has another name than at the mirror, or another parent, is moved there before anything
 // is compared: then everything that the mirror has in it counts. It is recognised by its inode. That may
 // belong to another directory by now; then more is different in it, and nothing is wrong.
-
-// candidates are directories that may have been moved: the mirror has no directory, or another one, in
-// their places.
-type candidates struct {
-	mu    sync.Mutex
-	found map[inode]candidate
-}
-
-type candidate struct {
-	path     string
-	replaces bool // the mirror has another directory there
-}
-
-// candidatesMost and candidatesLongest bound memory. Directories beyond these limits are sent again.
-const (
-	candidatesMost    = 4096
-	candidatesLongest = 4096 // bytes: PATH_MAX
-)
-
-func (c *candidates) add(key inode, path string, replaces bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.found == nil {
-		c.found = make(map[inode]candidate)
-	}
-	if len(c.found) < candidatesMost && len(path) <= candidatesLongest {
-		c.found[key] = candidate{strings.Clone(path), replaces}
-	}
-}
 
 // piece is a directory of the mirror, with the part of the manifest about its contents.
 type piece struct {

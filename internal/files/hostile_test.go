@@ -365,7 +365,7 @@ func FuzzMirror(f *testing.F) {
 	if err := os.WriteFile(victim, []byte("untouched"), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, records []byte) {
+	f.Fuzz(func(t *testing.T, body []byte) {
 		target := filepath.Join(dir, "target")
 		place := func(TreeKind, string) (string, error) { return target, nil }
 		m := NewMirror(place, Limits{Bytes: 1 << 16, Entries: 1000})
@@ -374,7 +374,7 @@ func FuzzMirror(f *testing.F) {
 			t.Fatal(err)
 		}
 		stream := forgeRound(t, 2, lastRound,
-			func(w *roundWriter) { w.scratch = append(w.scratch, records...) })
+			func(w *roundWriter) { w.scratch = append(w.scratch, body...) })
 		if _, err := m.Round(context.Background(), bytes.NewReader(stream)); err == nil &&
 			m.b.used.bytes > 1<<16 {
 			t.Errorf("counted %+v", m.b.used)

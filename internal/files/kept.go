@@ -44,51 +44,6 @@ const (
 // Key returns the secret with which the source hashes content.
 func (s *Source) Key() chunk.Key { return s.key }
 
-// nowhere stands for a digest that nobody needs.
-type nowhere struct{}
-
-func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
-func (nowhere) Sum(b []byte) []byte         { return b }
-func (nowhere) Reset()                      {}
-func (nowhere) Size() int                   { return 0 }
-func (nowhere) BlockSize() int              { return 1 }
-
-// Have writes what the mirror has adopted, and reads all of it for that. Key is the source's. Dir is for
-// files without names.
-func (m *Mirror) Have(ctx context.Context, w io.Writer, key chunk.Key, dir string, workers int) error {
-	config := SourceConfig{Dir: dir, Workers: workers}
-	for _, t := range m.b.trees {
-		if t.adopted {
-			config.Trees = append(config.Trees, Tree{Kind: t.kind, Name: t.name, Path: t.path})
-		}
-	}
-	s, err := NewSource(config)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	s.key, s.kind = key, finalRound // what becomes shorter now is an error
-	// A first round makes the manifest; sending it as well costs almost nothing.
-	unsent := &roundWriter{encoder: encoder{out: &blockWriter{out: io.Discard, digest: nowhere{},
-		block: make([]byte, blockHeader, firstBlock)}}}
-	for _, tree := range s.trees {
-		if err := s.tree(ctx, tree, unsent, true); err != nil {
-			return fmt.Errorf("read %s: %w", tree.Path, err)
-		}
-	}
-	out, err := newBlockWriter(w, nil)
-	if err != nil {
-		return err
-	}
-	k := &keptWriter{encoder: encoder{out: out}, source: s}
-	for _, tree := range s.trees {
-		if err := k.tree(tree); err != nil {
-			return err
-		}
-	}
-	return k.end()
-}
-
 // keptWriter writes manifests for the source.
 type keptWriter struct {
 	encoder
@@ -440,6 +395,3 @@ func (k *keptReader) end() error {
 	}
 	return k.in.end()
 }
-
-// adopted reports whether a file is from an earlier copy: no file of the source is known to be the same.
-func (k *known) adopted() bool { return k.stamp.inode() == inode{} }

@@ -468,14 +468,14 @@ func TestClaimsThatAreNotTrueBreakTheCopyOnly(t *testing.T) {
 
 // FuzzKept gives a source arbitrary data as its mirror's report.
 func FuzzKept(f *testing.F) {
-	records := func(write func(k *keptWriter)) []byte {
+	body := func(write func(k *keptWriter)) []byte {
 		k := &keptWriter{}
 		write(k)
 		return k.scratch
 	}
 	f.Add([]byte{})
-	f.Add(records(honest))
-	f.Add(records(func(k *keptWriter) {
+	f.Add(body(honest))
+	f.Add(body(func(k *keptWriter) {
 		k.begin("")
 		k.dir(0, "")
 		many(k, 3)
@@ -488,8 +488,8 @@ func FuzzKept(f *testing.F) {
 		os.WriteFile(filepath.Join(root, "g"), bytes.Repeat([]byte("x"), 200_000), 0o600)); err != nil {
 		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, records []byte) {
-		stream := telling(t, func(k *keptWriter) { k.scratch = append(k.scratch, records...) })
+	f.Fuzz(func(t *testing.T, body []byte) {
+		stream := telling(t, func(k *keptWriter) { k.scratch = append(k.scratch, body...) })
 		s, err := NewSource(SourceConfig{Trees: []Tree{{Kind: Writable, Path: root}}, Dir: root, Workers: 2})
 		if err != nil {
 			t.Fatal(err)

@@ -17,11 +17,11 @@ func TestHardLinksComeAndGo(t *testing.T) {
 		return e
 	}
 	s.round(func(w *roundWriter) {
-		w.file(numbered("a", "1", 1), "1")
+		file(w, numbered("a", "1", 1), "1")
 		w.link("b", 1)
-		w.file(aFile("single", "2"), "2")
+		file(w, aFile("single", "2"), "2")
 		w.other(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", Links: 3})
-		w.file(numbered("gone", "3", 4), "3")
+		file(w, numbered("gone", "3", 4), "3")
 		w.link("gone2", 4)
 		w.up()
 	})
@@ -37,7 +37,7 @@ func TestHardLinksComeAndGo(t *testing.T) {
 		w.up()
 	})
 	s.round(func(w *roundWriter) {
-		w.rewrite(numbered("c", "changed", 1), "changed")
+		rewrite(w, numbered("c", "changed", 1), "changed")
 		w.park("single", 2)
 		w.place(2, numbered("single3", "2", 2), keepContent)
 		w.remove("l")
@@ -67,7 +67,7 @@ func TestAsManyNamesAsThereMayBe(t *testing.T) {
 	e := aFile("0", "x")
 	e.Links, e.Flags = 9, flagImmutable
 	s.round(func(w *roundWriter) {
-		w.file(e, "x")
+		file(w, e, "x")
 		for i := 1; i < names; i++ {
 			w.link(fmt.Sprint(i), 9)
 		}

@@ -312,3 +312,6 @@ func (w *frameWriter) verbatim(from *spool, start, end int64) error {
 	}
 	return nil
 }
+
+// adopted reports whether a file is from an earlier copy: no file of the source is known to be the same.
+func (k *known) adopted() bool { return k.stamp.inode() == inode{} }

@@ -6,12 +6,6 @@ import (
 	"io"
 )
 
-// Limits bound the disk space of a copy; zero means no limit.
-type Limits struct {
-	Bytes   int64 // of regular files, without holes
-	Entries int64 // names, one for each hard link
-}
-
 // Place returns the directory of a tree. The directory must be empty, or must not exist (then its parent
 // must). Place must refuse unexpected kinds and names, because they come from the stream.
 type Place func(kind TreeKind, name string) (string, error)

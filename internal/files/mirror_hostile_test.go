@@ -15,14 +15,14 @@ import (
 // TestMirrorBelievesNothing sends records that do not fit the existing tree.
 func TestMirrorBelievesNothing(t *testing.T) {
 	fifo := Entry{Name: "p", Mode: unix.S_IFIFO | 0o600}
-	for what, records := range map[string]func(w *roundWriter){
+	for what, body := range map[string]func(w *roundWriter){
 		"enter of a link":       func(w *roundWriter) { w.enter("l") },
 		"enter of a file":       func(w *roundWriter) { w.enter("f") },
 		"enter of nothing":      func(w *roundWriter) { w.enter("x") },
 		"change of nothing":     func(w *roundWriter) { w.change(aFile("x", ""), keepContent) },
-		"change through a link": func(w *roundWriter) { w.rewrite(aFile("l", "bad"), "bad") },
-		"content for a device":  func(w *roundWriter) { w.rewrite(aFile("n", "bad"), "bad") },
-		"content for a fifo":    func(w *roundWriter) { w.rewrite(aFile("p", "bad"), "bad") },
+		"change through a link": func(w *roundWriter) { rewrite(w, aFile("l", "bad"), "bad") },
+		"content for a device":  func(w *roundWriter) { rewrite(w, aFile("n", "bad"), "bad") },
+		"content for a fifo":    func(w *roundWriter) { rewrite(w, aFile("p", "bad"), "bad") },
 		"a file becomes a fifo": func(w *roundWriter) {
 			e := fifo
 			e.Name = "f"
@@ -78,17 +78,17 @@ func TestMirrorBelievesNothing(t *testing.T) {
 			s.round(func(w *roundWriter) {
 				w.directory("d")
 				w.leave(aDirectory(1))
-				w.file(aFile("f", "1234"), "1234")
+				file(w, aFile("f", "1234"), "1234")
 				w.other(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: outside})
 				w.other(&Entry{Name: "n", Mode: unix.S_IFCHR | 0o600, Device: unix.Mkdev(1, 3)})
 				w.other(&fifo)
 				w.up()
 			})
-			if records == nil {
+			if body == nil {
 				s.number--
-				records = func(w *roundWriter) { w.up() }
+				body = func(w *roundWriter) { w.up() }
 			}
-			if err := s.try(liveRound, records); err == nil {
+			if err := s.try(liveRound, body); err == nil {
 				t.Error("it was accepted")
 			} else if !errors.Is(err, ErrCorrupt) && !errors.Is(err, unix.EPERM) {
 				t.Errorf("got %v", err)
@@ -126,7 +126,7 @@ func TestLinksSwappedInMeanwhile(t *testing.T) {
 	before := snapshot(t, outside, nil)
 	first := func(w *roundWriter) {
 		w.directory("d")
-		w.file(aFile("f", "1"), "1")
+		file(w, aFile("f", "1"), "1")
 		w.directory("sub")
 		w.leave(aDirectory(1))
 		w.leave(aDirectory(1))
@@ -134,9 +134,9 @@ func TestLinksSwappedInMeanwhile(t *testing.T) {
 	}
 	second := []func(w *roundWriter){
 		func(w *roundWriter) { w.enter("d") },
-		func(w *roundWriter) { w.rewrite(aFile("f", "new"), "new") },
+		func(w *roundWriter) { rewrite(w, aFile("f", "new"), "new") },
 		func(w *roundWriter) { w.enter("sub") },
-		func(w *roundWriter) { w.file(aFile("x", "x"), "x") },
+		func(w *roundWriter) { file(w, aFile("x", "x"), "x") },
 		func(w *roundWriter) { w.leave(aDirectory(5)) },
 		func(w *roundWriter) { w.remove("f") },
 		func(w *roundWriter) { w.park("sub", 1) },

@@ -70,13 +70,13 @@ func aDirectory(n int64) *Entry {
 	return &Entry{Mode: unix.S_IFDIR | 0o751, UID: 5, GID: 6, Accessed: moment(n), Modified: moment(n + 1)}
 }
 
-func (w *roundWriter) file(e *Entry, content string) {
+func file(w *roundWriter, e *Entry, content string) {
 	w.other(e)
 	w.bytes([]byte(content))
 	w.endContent()
 }
 
-func (w *roundWriter) rewrite(e *Entry, content string) {
+func rewrite(w *roundWriter, e *Entry, content string) {
 	w.change(e, inPlace)
 	w.bytes([]byte(content))
 	w.endContent()
@@ -105,17 +105,17 @@ func TestWhatARoundDoesNotMentionStays(t *testing.T) {
 	s.round(func(w *roundWriter) {
 		w.directory("d")
 		w.directory("e")
-		w.file(aFile("f", "old"), "old")
+		file(w, aFile("f", "old"), "old")
 		w.leave(aDirectory(10))
-		w.file(aFile("g", "same"), "same")
+		file(w, aFile("g", "same"), "same")
 		w.leave(aDirectory(20))
 		w.leave(aDirectory(30))
 	})
 	s.round(func(w *roundWriter) {
 		w.enter("d")
 		w.enter("e")
-		w.rewrite(aFile("f", "changed"), "changed")
-		w.file(aFile("new", "x"), "x")
+		rewrite(w, aFile("f", "changed"), "changed")
+		file(w, aFile("new", "x"), "x")
 		w.up()
 		w.remove("g")
 		w.up()
@@ -144,7 +144,7 @@ func TestAttributesBecomeExact(t *testing.T) {
 		w.directory("d")
 		w.leave(with(aDirectory(1), flagImmutable|flagNoDump, user("d", "1"),
 			Xattr{"system.posix_acl_default", acl(8)}))
-		w.file(with(aFile("f", "1"), flagAppend|flagNoDump, user("stays", "1"), user("goes", "1"),
+		file(w, with(aFile("f", "1"), flagAppend|flagNoDump, user("stays", "1"), user("goes", "1"),
 			user("changes", "1"),
 			Xattr{"system.posix_acl_access", acl(7)}, Xattr{"security.capability", fileCapability()}), "1")
 		w.other(with(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", Modified: moment(0)}, 0,
@@ -160,9 +160,9 @@ func TestAttributesBecomeExact(t *testing.T) {
 		w.change(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", UID: 9, Modified: moment(9)},
 			keepContent)
 		w.directory("n")
-		w.file(aFile("f", ""), "")
+		file(w, aFile("f", ""), "")
 		w.leave(aDirectory(7))
-		w.file(aFile("n2", ""), "")
+		file(w, aFile("n2", ""), "")
 		w.other(&Entry{Name: "p", Mode: unix.S_IFIFO | 0o600, Accessed: moment(1), Modified: moment(2)})
 		w.leave(with(aDirectory(9), flagNoDump, user("root", "1")))
 	})
@@ -171,13 +171,13 @@ func TestAttributesBecomeExact(t *testing.T) {
 	check(t, want.try(lastRound, func(w *roundWriter) {
 		w.directory("d")
 		w.leave(aDirectory(5))
-		w.file(with(aFile("f", "1"), flagImmutable, user("stays", "1"), user("changes", "2"),
+		file(w, with(aFile("f", "1"), flagImmutable, user("stays", "1"), user("changes", "2"),
 			user("comes", "")), "1")
 		w.other(&Entry{Name: "l", Mode: unix.S_IFLNK | 0o777, Target: "x", UID: 9, Modified: moment(9)})
 		w.directory("n")
-		w.file(aFile("f", ""), "")
+		file(w, aFile("f", ""), "")
 		w.leave(aDirectory(7))
-		w.file(aFile("n2", ""), "")
+		file(w, aFile("n2", ""), "")
 		w.other(&Entry{Name: "p", Mode: unix.S_IFIFO | 0o600, Accessed: moment(1), Modified: moment(2)})
 		w.leave(with(aDirectory(9), flagNoDump, user("root", "1")))
 	}))
@@ -189,8 +189,8 @@ func TestImmutableDirectoriesAreChangedAndLockedAgain(t *testing.T) {
 	locked := func(e *Entry) *Entry { e.Flags = flagImmutable; return e }
 	s.round(func(w *roundWriter) {
 		w.directory("d")
-		w.file(locked(aFile("a", "1")), "1")
-		w.file(locked(aFile("b", "2")), "2")
+		file(w, locked(aFile("a", "1")), "1")
+		file(w, locked(aFile("b", "2")), "2")
 		w.directory("in")
 		w.leave(locked(aDirectory(1)))
 		w.leave(locked(aDirectory(3)))
@@ -207,7 +207,7 @@ func TestImmutableDirectoriesAreChangedAndLockedAgain(t *testing.T) {
 	s.round(func(w *roundWriter) {
 		w.place(1, locked(aFile("a2", "1")), keepContent)
 		w.placeDirectory(2, "in2")
-		w.file(aFile("x", ""), "")
+		file(w, aFile("x", ""), "")
 		w.up()
 		w.up()
 	})
@@ -229,11 +229,11 @@ func TestImmutableDirectoriesAreChangedAndLockedAgain(t *testing.T) {
 func TestNamesChangePlaces(t *testing.T) {
 	s := newStagehand(t, Limits{})
 	s.round(func(w *roundWriter) {
-		w.file(aFile("a", "was a"), "was a")
-		w.file(aFile("b", "was b"), "was b")
+		file(w, aFile("a", "was a"), "was a")
+		file(w, aFile("b", "was b"), "was b")
 		w.directory("d")
 		w.directory("below")
-		w.file(aFile("deep", "deep"), "deep")
+		file(w, aFile("deep", "deep"), "deep")
 		w.leave(aDirectory(1))
 		w.leave(aDirectory(3))
 		w.leave(aDirectory(5))
@@ -274,13 +274,13 @@ func TestNamesChangePlaces(t *testing.T) {
 func TestLimitsAreOnWhatIsThere(t *testing.T) {
 	s := newStagehand(t, Limits{Bytes: 100_000, Entries: 4})
 	large := strings.Repeat("x", 60_000)
-	s.round(func(w *roundWriter) { w.file(aFile("a", large), large); w.up() })
+	s.round(func(w *roundWriter) { file(w, aFile("a", large), large); w.up() })
 	for range 5 { // changed in place, removed and made again, made beside: there is always one of it
-		s.round(func(w *roundWriter) { w.rewrite(aFile("a", large), large); w.up() })
-		s.round(func(w *roundWriter) { w.remove("a"); w.file(aFile("a", large), large); w.up() })
+		s.round(func(w *roundWriter) { rewrite(w, aFile("a", large), large); w.up() })
+		s.round(func(w *roundWriter) { w.remove("a"); file(w, aFile("a", large), large); w.up() })
 		s.round(func(w *roundWriter) {
 			w.directory("d")
-			w.file(aFile("b", "b"), "b")
+			file(w, aFile("b", "b"), "b")
 			w.up()
 			w.remove("d")
 			w.change(aFile("a", large), withCopies)
@@ -295,13 +295,13 @@ func TestLimitsAreOnWhatIsThere(t *testing.T) {
 		t.Errorf("counted: %+v", used)
 	}
 	if err := s.try(liveRound,
-		func(w *roundWriter) { w.file(aFile("b", large), large); w.up() }); err == nil {
+		func(w *roundWriter) { file(w, aFile("b", large), large); w.up() }); err == nil {
 		t.Error("more bytes than were agreed on were taken")
 	}
 	s = newStagehand(t, Limits{Entries: 2})
-	s.round(func(w *roundWriter) { w.directory("d"); w.file(aFile("f", ""), ""); w.up(); w.up() })
+	s.round(func(w *roundWriter) { w.directory("d"); file(w, aFile("f", ""), ""); w.up(); w.up() })
 	if err := s.try(liveRound,
-		func(w *roundWriter) { w.enter("d"); w.file(aFile("g", ""), "") }); err == nil {
+		func(w *roundWriter) { w.enter("d"); file(w, aFile("g", ""), "") }); err == nil {
 		t.Error("more files than were agreed on were made")
 	}
 }
@@ -311,7 +311,7 @@ func TestUndoAtAnyTime(t *testing.T) {
 		"a round": func(s *stagehand) {},
 		"half a round": func(s *stagehand) {
 			if s.try(liveRound,
-				func(w *roundWriter) { w.park("a", 7); w.file(aFile("b", "b"), "b"); w.kind(99) }) == nil {
+				func(w *roundWriter) { w.park("a", 7); file(w, aFile("b", "b"), "b"); w.kind(99) }) == nil {
 				s.t.Error("a bad round was taken")
 			}
 			if s.try(liveRound, func(w *roundWriter) { w.up() }) == nil {
@@ -325,7 +325,7 @@ func TestUndoAtAnyTime(t *testing.T) {
 			s.round(func(w *roundWriter) {
 				e := aFile("a", "a")
 				e.Links, e.Flags = 1, flagImmutable
-				w.file(e, "a")
+				file(w, e, "a")
 				w.link("a2", 1)
 				w.up()
 			})

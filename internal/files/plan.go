@@ -95,8 +95,8 @@ type differenceReader struct {
 	ok   bool // next is one
 }
 
-func (s *spool) differences() (*differenceReader, error) {
-	r := &differenceReader{in: s.reader(0, s.size())}
+func (s *scan) differences() (*differenceReader, error) {
+	r := &differenceReader{in: s.plan.reader(0, s.plan.size())}
 	return r, r.advance()
 }
 

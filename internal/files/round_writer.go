@@ -107,6 +107,12 @@ func newRoundWriter(out io.Writer, number uint64, kind roundKind, progress func(
 	return w, w.flush()
 }
 
+// newUnsent returns a writer of a round that nobody reads.
+func newUnsent() *roundWriter {
+	return &roundWriter{encoder: encoder{out: &blockWriter{out: io.Discard, digest: nowhere{},
+		block: make([]byte, blockHeader, firstBlock)}}}
+}
+
 func (w *roundWriter) flush() error {
 	if w.err == nil {
 		w.err = w.write()

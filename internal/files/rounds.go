@@ -77,13 +77,10 @@ type Source struct {
 
 // sourceTree is what is known about a tree and its mirror.
 type sourceTree struct {
-	Tree
-	root, hold int
-	clock      fileClock
-	block      int64  // a hole is no smaller
-	manifest   *spool // nil: the mirror has nothing
-	links      *linkTable
-	numbers    uint64 // assigned so far
+	scanTree
+	hold    int
+	block   int64  // a hole is no smaller
+	numbers uint64 // assigned so far
 
 	// In the latest round, a new inode with several names had got one of them meanwhile. Another of its
 	// names may have been examined before that, when it was the only one.
@@ -102,7 +99,7 @@ func NewSource(config SourceConfig) (*Source, error) {
 	}
 	s := &Source{config: config, key: key, lists: newSpool(config.Dir)}
 	for _, tree := range config.Trees {
-		t := &sourceTree{Tree: tree, links: newLinkTable(config.Dir)}
+		t := &sourceTree{scanTree: scanTree{Tree: tree, links: newLinkTable(config.Dir)}}
 		if t.root, t.hold, err = openSource(tree.Path); err == nil {
 			s.trees = append(s.trees, t)
 			err = t.ask()
@@ -186,7 +183,7 @@ func (s *Source) send(ctx context.Context, w io.Writer, progress func(int64)) er
 	}
 	believed := !now.behind(s.clock)
 	s.clock = now
-	if s.since, err = s.begin(ctx); err != nil {
+	if s.since, err = beginRound(ctx, s.config.Mapped); err != nil {
 		return err
 	}
 	out, err := newRoundWriter(w, s.number, s.kind, progress)
@@ -209,8 +206,8 @@ func (s *Source) tree(ctx context.Context, tree *sourceTree, out *roundWriter, b
 		return c.first()
 	}
 	begin := time.Now()
-	found := &scan{source: s, tree: tree, shallow: s.kind == lastRound && !tree.doubtful,
-		trusting: s.kind == lastRound, believed: believed}
+	found := s.scan(tree, believed)
+	found.shallow, found.trusting = s.kind == lastRound && !tree.doubtful, s.kind == lastRound
 	tree.doubtful = false
 	err := found.run(ctx)
 	if err == nil && s.kind != lastRound {
@@ -218,21 +215,27 @@ func (s *Source) tree(ctx context.Context, tree *sourceTree, out *roundWriter, b
 		if moved, err = s.moveDirectories(c, found); moved && err == nil {
 			found.close()
 			c = &copier{source: s, tree: tree, ctx: ctx, out: out, believed: believed}
-			found = &scan{source: s, tree: tree, believed: believed}
+			found = s.scan(tree, believed)
 			err = found.run(ctx)
 		}
 	}
 	if err == nil && found.unknown.Load() {
 		// Only an examination of all names finds those that an inode already had.
 		found.close()
-		found = &scan{source: s, tree: tree, trusting: true, believed: believed}
+		found = s.scan(tree, believed)
+		found.trusting = true
 		err = found.run(ctx)
 	}
 	defer found.close()
 	s.stats.ScanTime += time.Since(begin)
 	s.stats.Entries += found.entries.Load()
-	if err != nil || found.plan.size() == 0 {
+	if err != nil || found.equal() {
 		return err
 	}
 	return c.again(found)
+}
+
+func (s *Source) scan(tree *sourceTree, believed bool) *scan {
+	return &scan{dir: s.config.Dir, parallel: s.config.Workers, since: &s.since, tree: &tree.scanTree,
+		believed: believed}
 }

@@ -15,8 +15,10 @@ import (
 // opens directories by their path from the root, so that none waits for another. A directory that
 // is certainly the same is not listed, but each of its names is asked for.
 type scan struct {
-	source   *Source
-	tree     *sourceTree
+	dir      string   // for files without names
+	parallel int      // goroutines
+	since    *instant // the beginning of the round
+	tree     *scanTree
 	shallow  bool // looks at directories only, and is trusting
 	trusting bool // believes what stat says also of files that were not settled, for nobody has written since
 	believed bool // stamps tell something: nobody has set the clock back
@@ -28,6 +30,15 @@ type scan struct {
 	removes    atomic.Bool // something is to be removed, or parked, before anything is made
 	unknown    atomic.Bool // a shallow scan met a new name of a file that has others, which it has not seen
 	workers    []scanWorker
+}
+
+// scanTree is a tree that is compared with its manifest.
+type scanTree struct {
+	Tree
+	root     int
+	clock    fileClock
+	manifest *spool // nil: the mirror has nothing
+	links    *linkTable
 }
 
 // scanWorker is what one goroutine of a scan has for itself.
@@ -57,8 +68,8 @@ type scanJob struct {
 
 // run does the scan.
 func (s *scan) run(ctx context.Context) error {
-	s.plan = newSpool(s.source.config.Dir)
-	s.workers = make([]scanWorker, s.source.config.Workers)
+	s.plan = newSpool(s.dir)
+	s.workers = make([]scanWorker, s.parallel)
 	p := pipeline[*scanJob]{
 		workers: len(s.workers), depth: 4 * len(s.workers),
 		feed:  s.feed,
@@ -83,6 +94,9 @@ func (s *scan) close() {
 		s.plan.close()
 	}
 }
+
+// equal reports whether the scan has found no difference.
+func (s *scan) equal() bool { return s.plan.size() == 0 }
 
 func (s *scan) collect(job *scanJob) error {
 	defer job.close()
@@ -192,7 +206,7 @@ func (s *scan) list(part *scanPart, fd int, buffer []byte) (*sortedNames, error)
 	if part.self.settled && s.believed && now.sameBut(&part.self.stamp) {
 		return nil, nil
 	}
-	names, err := listSorted(fd, s.source.config.Dir, buffer)
+	names, err := listSorted(fd, s.dir, buffer)
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", part.path, err)
 	}

@@ -28,7 +28,7 @@ func (s *scan) keep(w *scanWorker, job *scanJob, limit int) error {
 		return nil
 	}
 	if job.out == nil {
-		job.out = newSpool(s.source.config.Dir)
+		job.out = newSpool(s.dir)
 	}
 	_, err := job.out.append(w.out)
 	w.out = w.out[:0]
@@ -82,7 +82,7 @@ func (s *scan) compare(w *scanWorker, part *scanPart, fd int) error {
 	if part.first {
 		s.entries.Add(1)
 		d.stamp = stampOf(&part.stat)
-		d.quiet = s.source.since.settled(s.tree, &part.stat, "")
+		d.quiet = s.since.settled(s.tree, &part.stat, "")
 		d.self = !part.self.settled || !s.believed || d.stamp != part.self.stamp
 		if was, is := part.self.stamp.inode(), d.stamp.inode(); was != is && was != (inode{}) &&
 			part.depth > 0 {

@@ -64,30 +64,22 @@ func (m *Mapped) contains(kind TreeKind, number uint64, name string) bool {
 	return m.Inodes[number] || kind == Writable && m.Names[name]
 }
 
-// joined is a path of two parts, the first of which may be the root's: "".
-func joined(directory, name string) string {
-	if directory == "" {
-		return name
-	}
-	return directory + "/" + name
-}
-
 // instant is the beginning of a round.
 type instant struct {
 	time   unix.Timespec // of the kernel's clock for files
 	mapped Mapped
 }
 
-// begin records first the time and then the mapped files: a process that maps a file later moves its ctime
+// beginRound records first the time and then the mapped files: a process that maps a file later moves its ctime
 // with its first write.
-func (s *Source) begin(ctx context.Context) (instant, error) {
+func beginRound(ctx context.Context, mapped func(context.Context) (Mapped, error)) (instant, error) {
 	var m instant
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &m.time); err != nil {
 		return m, fmt.Errorf("read the clock: %w", err)
 	}
 	var err error
-	if s.config.Mapped != nil {
-		if m.mapped, err = s.config.Mapped(ctx); err != nil {
+	if mapped != nil {
+		if m.mapped, err = mapped(ctx); err != nil {
 			return m, fmt.Errorf("look for mapped files: %w", err)
 		}
 	}
@@ -95,7 +87,7 @@ func (s *Source) begin(ctx context.Context) (instant, error) {
 }
 
 // settled reports whether a later change of the file will be visible in its stat.
-func (m *instant) settled(tree *sourceTree, stat *unix.Stat_t, name string) bool {
+func (m *instant) settled(tree *scanTree, stat *unix.Stat_t, name string) bool {
 	limit := m.time
 	if tree.clock == foreignClock {
 		limit.Sec -= apart

@@ -53,7 +53,7 @@ func TestWhatIsSettled(t *testing.T) {
 				mode = unix.S_IFREG
 			}
 			stat := unix.Stat_t{Ino: c.number, Mode: mode, Ctim: c.ctime}
-			tree := &sourceTree{Tree: Tree{Kind: c.kind}, clock: c.clock}
+			tree := &scanTree{Tree: Tree{Kind: c.kind}, clock: c.clock}
 			if got := since.settled(tree, &stat, c.name); got != c.want {
 				t.Errorf("settled: %v", got)
 			}

@@ -6,6 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Limits bound the disk space of a copy; zero means no limit.
+type Limits struct {
+	Bytes   int64 // of regular files, without holes
+	Entries int64 // names, one for each hard link
+}
+
 // usage counts the disk space of a copy, whatever uses it: removed files no longer count.
 type usage struct {
 	limits  Limits
