@@ -30,7 +30,7 @@ const (
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see transfer/state.Known
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
-	// content: a round of files.Source; in the freeze, or before it over the connection for files
+	// content: a round of copies.Source; in the freeze, or before it over the connection for files
 	kindFiles = "files"
 	kindFinal = "final" // content: finalMarker
 	// The other way:

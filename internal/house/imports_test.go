@@ -19,7 +19,7 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
+		"files/chunk files/compare files/copies files/image files/inodes files/shared gc guard inventory kernel lease location " +
 		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
 		"residual sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
@@ -67,7 +67,7 @@ var mayImport = map[string]string{
 		"engine/oci files files/image files/tarsplit kernel patience",
 	"internal/engine/embedded": "criu durable engine engine/checkpoint engine/mounts files " +
 		"files/regular kernel memory memory/pager patience",
-	"internal/engine/enginetest": "engine files",
+	"internal/engine/enginetest": "engine files files/copies",
 	"internal/engine/lxc": "criu criu/vet durable engine engine/checkpoint engine/mounts files " +
 		"kernel memory memory/pager network/nsstate patience",
 	"internal/engine/mounts": "",
@@ -80,13 +80,20 @@ var mayImport = map[string]string{
 	// envelopes: checks another node's messages; the agent decides whether a container may come.
 	"internal/envelopes": "api compat engine migration transfer/layers",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
-	"internal/files":           "files/chunk guard",
-	"internal/files/chunk":     "",
+	"internal/files":         "files/fsys",
+	"internal/files/chunk":   "",
+	"internal/files/compare": "files files/fsys files/manifest files/ordered",
+	"internal/files/copies": "files files/chunk files/compare files/fsys files/manifest files/ordered " +
+		"files/records guard",
 	"internal/files/fetch":     "files/image files/parts guard",
 	"internal/files/filestest": "",
+	"internal/files/fsys":      "",
 	"internal/files/image":     "files files/parts guard kernel",
 	"internal/files/inodes":    "guard kernel",
+	"internal/files/manifest":  "files/chunk files/fsys",
+	"internal/files/ordered":   "guard",
 	"internal/files/parts":     "files/chunk",
+	"internal/files/records":   "files files/fsys",
 	"internal/files/regular":   "",
 	"internal/files/shared":    "guard kernel",
 	"internal/files/tarsplit":  "files/regular guard",
@@ -144,7 +151,7 @@ var mayImport = map[string]string{
 	"internal/transfer/memory/rounds": "memory migration predict transfer/memory/precopy " +
 		"transfer/progress",
 	// transfer/progress: is told what others do, and decides nothing.
-	"internal/transfer/progress": "files memory memory/pipeline migration predict wire/stream",
+	"internal/transfer/progress": "files/copies memory memory/pipeline migration predict wire/stream",
 	"internal/transfer/proof":    "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
