@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/godwit/godwit/internal/files/fsys"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 // MoveContent moves all names in a directory to another directory of the same file system (otherwise

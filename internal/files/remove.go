@@ -6,8 +6,9 @@ import (
 	"io"
 	"os"
 
-	"github.com/godwit/godwit/internal/files/fsys"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 // RemoveTree removes a directory and everything in it, whatever a container has put there: any depth, any

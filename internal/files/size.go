@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/godwit/godwit/internal/files/fsys"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 // Size is how much there is in a tree.

@@ -51,16 +51,19 @@ var mayImport = map[string]string{
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
 	// connection: makes networks what engines have made of containers; knows no other node.
-	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
-	"internal/criu":       "criu/vet kernel",
-	"internal/criu/vet":   "",
+	"internal/attachment":       "durable engine engine/checkpoint guard inventory kernel network patience",
+	"internal/criu":             "criu/descriptors criu/examine criu/vet kernel",
+	"internal/criu/descriptors": "kernel",
+	// criu/examine: looks at running processes; knows no dump.
+	"internal/criu/examine": "criu/descriptors kernel",
+	"internal/criu/vet":     "",
 	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
 	"internal/engine": "files guard memory",
-	"internal/engine/checkpoint": "criu criu/vet durable engine kernel memory memory/pager network " +
-		"network/dump network/nsstate",
+	"internal/engine/checkpoint": "criu criu/examine criu/vet durable engine kernel memory memory/pager " +
+		"network network/dump network/nsstate",
 	// engine/containerd: an engine knows no other engine, no migration and no other node. A need of two
 	// engines is a mechanism.
 	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore " +
@@ -69,14 +72,14 @@ var mayImport = map[string]string{
 	"internal/engine/contentstore":       "engine engine/oci files files/image patience",
 	"internal/engine/docker": "durable engine engine/checkpoint engine/contentstore engine/mounts " +
 		"engine/oci files files/image files/tarsplit kernel patience",
-	"internal/engine/embedded": "criu durable engine engine/checkpoint engine/mounts files " +
+	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint engine/mounts files " +
 		"files/regular kernel memory memory/pager patience",
 	"internal/engine/enginetest": "engine files files/copies",
-	"internal/engine/lxc": "criu criu/vet durable engine engine/checkpoint engine/mounts files " +
+	"internal/engine/lxc": "criu criu/examine criu/vet durable engine engine/checkpoint engine/mounts files " +
 		"kernel memory memory/pager network/nsstate patience",
 	"internal/engine/mounts": "",
 	// engine/oci: knows no engine.
-	"internal/engine/oci": "criu durable engine engine/checkpoint engine/mounts engine/shim files " +
+	"internal/engine/oci": "criu criu/examine durable engine engine/checkpoint engine/mounts engine/shim files " +
 		"kernel memory memory/pager patience",
 	"internal/engine/podman": "durable engine engine/mounts engine/oci engine/shim files files/image " +
 		"files/tarsplit kernel patience",

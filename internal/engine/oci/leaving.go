@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
@@ -155,7 +156,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	subject := criu.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.Mounts}
+	subject := examine.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.MountKeys()}
 	found, err := checkpoint.Examine(ctx, a.found.Container.PID, subject)
 	if err != nil {
 		return nil, fmt.Errorf("examine container %s: %w", a.found.name(), err)

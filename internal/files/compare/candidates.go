@@ -1,9 +1,10 @@
 package compare
 
 import (
-	"github.com/godwit/godwit/internal/files/manifest"
 	"strings"
 	"sync"
+
+	"github.com/godwit/godwit/internal/files/manifest"
 )
 
 // candidates are directories that may have been moved: the mirror has no directory, or another one, in

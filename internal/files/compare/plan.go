@@ -3,8 +3,9 @@ package compare
 import (
 	"encoding/binary"
 	"errors"
-	"github.com/godwit/godwit/internal/files/manifest"
 	"io"
+
+	"github.com/godwit/godwit/internal/files/manifest"
 )
 
 // deltaKind says how a name differs from what the mirror has.

@@ -8,11 +8,12 @@ import (
 	"io"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/manifest"
 	"github.com/godwit/godwit/internal/files/ordered"
-	"golang.org/x/sys/unix"
 )
 
 // A scan compares a tree with its manifest, in parallel, and writes down where they differ. It

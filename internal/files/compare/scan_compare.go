@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/manifest"
-	"golang.org/x/sys/unix"
 )
 
 // job compares the parts of one job.

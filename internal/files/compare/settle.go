@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/godwit/godwit/internal/files"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files"
 )
 
 // A file counts as unchanged only if stat returns the same as when the file was read, and if the file was
 // *settled* then: any later write moves its ctime. That does not hold for a file
 //
-//   - whose ctime is not before the beginning of the round: the kernel's clock for files ticks every few
-//     milliseconds, and a second write within a tick leaves no trace;
+//   - whose ctime is not before the beginning of the round: the kernel's clock for files ticks every
+//     few milliseconds,
+//     and a second write within a tick leaves no trace;
 //   - that a process maps, shared and writable: a write to a page that is dirty already goes unnoticed
 //     (do_shared_fault and do_wp_page in mm/memory.c call file_update_time at the first one only);
 //   - in tmpfs, whose mapped pages are writable without a fault that would be noticed (shmem has no

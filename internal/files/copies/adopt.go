@@ -7,9 +7,10 @@ import (
 	"io"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
-	"golang.org/x/sys/unix"
 )
 
 // A copy that broke off need not start again. Its result is moved aside (MoveContent), and the Mirror of

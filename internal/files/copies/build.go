@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/records"
-	"golang.org/x/sys/unix"
 )
 
 // builder does what rounds say. All of it is relative to open directories, with single names.

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/records"
-	"golang.org/x/sys/unix"
 )
 
 // spaceCheck is the minimum size for checking whether a file fits before it is written.

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/files/fsys"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 func overwrite(t *testing.T, path string, offset int64, content string) {

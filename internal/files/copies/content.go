@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/records"
-	"golang.org/x/sys/unix"
 )
 
 // openFile is the regular file whose content is being received; it is valid while entry is not nil.

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/manifest"
 	"github.com/godwit/godwit/internal/files/ordered"
 	"github.com/godwit/godwit/internal/files/records"
-	"golang.org/x/sys/unix"
 )
 
 // copier brings the mirror of one tree up to date, in one round. A feeder makes jobs in the order

@@ -3,9 +3,10 @@ package copies
 import (
 	"bytes"
 	"errors"
+	"io"
+
 	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/files/manifest"
-	"io"
 )
 
 // again goes through the old manifest and what a scan has found, side by side.

@@ -3,9 +3,10 @@ package copies
 import (
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/files/manifest"
-	"golang.org/x/sys/unix"
 )
 
 // emit sends the results of a job, in the order of jobs.

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/manifest"
-	"golang.org/x/sys/unix"
 )
 
 // jobKind is the kind of a copy's job. Jobs are made in the order in which their records are sent.

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"io"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/files/manifest"
-	"golang.org/x/sys/unix"
 )
 
 // clear sends what is to be done before anything is made: names that are gone, and files that will

@@ -2,11 +2,12 @@ package copies
 
 import (
 	"errors"
-	"github.com/godwit/godwit/internal/files/compare"
-	"github.com/godwit/godwit/internal/files/manifest"
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/godwit/godwit/internal/files/compare"
+	"github.com/godwit/godwit/internal/files/manifest"
 )
 
 // A directory that has another name than at the mirror, or another parent, is moved there before anything

@@ -1,12 +1,13 @@
 package copies
 
 import (
-	"github.com/godwit/godwit/internal/files/records"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/godwit/godwit/internal/files/records"
 )
 
 // noise returns incompressible content.

@@ -3,10 +3,11 @@ package copies
 import (
 	"context"
 	"errors"
+	"io"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/records"
-	"io"
 )
 
 // Place returns the directory of a tree. The directory must be empty, or must not exist (then its parent

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/records"
-	"golang.org/x/sys/unix"
 )
 
 // TestMirrorBelievesNothing sends records that do not fit the existing tree.

@@ -3,9 +3,10 @@ package copies
 import (
 	"context"
 	"errors"
-	"github.com/godwit/godwit/internal/files"
 	"io"
 	"os"
+
+	"github.com/godwit/godwit/internal/files"
 )
 
 // sendTrees writes trees as a single, final round.

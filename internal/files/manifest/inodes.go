@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/godwit/godwit/internal/files/fsys"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 // Inode identifies a file.

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/godwit/godwit/internal/files/fsys"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 // Found is a name in a directory, and its type (unix.DT_*).

@@ -3,8 +3,9 @@ package records
 import (
 	"encoding/binary"
 	"fmt"
-	"github.com/godwit/godwit/internal/files/fsys"
 	"math"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 // RecordKind is the first byte of a record: round_writer.go explains the values.

@@ -6,9 +6,10 @@ import (
 	"io"
 	"math"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
-	"golang.org/x/sys/unix"
 )
 
 // Changes does what a round says, in its order. What arrives is valid in itself, and nested as it

@@ -2,9 +2,10 @@ package records
 
 import (
 	"encoding/binary"
+	"io"
+
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
-	"io"
 )
 
 // A round is a separate stream (see blocks.go) that changes what earlier rounds have made. A record is a

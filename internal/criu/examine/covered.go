@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"fmt"
@@ -8,11 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
-
-// deletedMark is what /proc appends to the path of a file that has no name any more.
-const deletedMark = " (deleted)"
 
 // use says how a process uses a file, and how the application can end that.
 type use struct{ what, end string }
@@ -27,7 +25,7 @@ var (
 // opens files by their paths. It fails to dump such a file (criu/files-reg.c and criu/mount.c of 4.2,
 // mnt_is_overmounted), or to restore it if the file is deleted.
 func (x *examination) covered(mount kernel.Mount, as use, target string) finding {
-	over, is := x.mountOver(mount, strings.TrimSuffix(target, deletedMark))
+	over, is := x.mountOver(mount, strings.TrimSuffix(target, descriptors.DeletedMark))
 	if !is {
 		return finding{}
 	}

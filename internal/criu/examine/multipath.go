@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -27,7 +28,7 @@ func ReplaceMultipath(ctx context.Context, procs func() ([]int, error)) error {
 	}
 	for _, pid := range pids {
 		err := replaceMultipath(ctx, pid, procs)
-		if err != nil && !isGone(err) { // a process that has ended has no listeners
+		if err != nil && !descriptors.IsGone(err) { // a process that has ended has no listeners
 			return fmt.Errorf("%w; %s", err, multipathRemedy)
 		}
 	}
@@ -40,15 +41,15 @@ func replaceMultipath(ctx context.Context, pid int, procs func() ([]int, error))
 		return err
 	}
 	defer pidfd.Close()
-	fds, err := descriptors(pid)
+	fds, err := descriptors.List(pid)
 	if err != nil {
 		return err
 	}
 	for _, d := range fds {
-		if _, ok := socketInode(d.target); !ok {
+		if _, ok := socketInode(d.Target); !ok {
 			continue
 		}
-		fd, err := kernel.PidfdGetfd(pidfd, d.fd)
+		fd, err := kernel.PidfdGetfd(pidfd, d.FD)
 		if err != nil {
 			continue // closed meanwhile
 		}
@@ -57,7 +58,7 @@ func replaceMultipath(ctx context.Context, pid int, procs func() ([]int, error))
 		if !listens {
 			continue
 		}
-		if err := kernel.ReplaceListener(ctx, pid, d.fd, procs); err != nil {
+		if err := kernel.ReplaceListener(ctx, pid, d.FD, procs); err != nil {
 			return err
 		}
 	}
@@ -75,7 +76,7 @@ func isListening(fd int) bool {
 }
 
 // checkMultipath finds MPTCP sockets that ReplaceMultipath cannot replace.
-func (x *examination) checkMultipath(t *task, fd int, d descriptor) finding {
+func (x *examination) checkMultipath(t *task, fd int, d descriptors.Descriptor) finding {
 	f := finding{remedy: multipathRemedy}
 	shares, err := kernel.SharesPort(t.PID, fd)
 	obstacle := kernel.CheckListener(t.PID, fd)
@@ -85,10 +86,10 @@ func (x *examination) checkMultipath(t *task, fd int, d descriptor) finding {
 	case err == nil && shares:
 		f.what = "MPTCP listener that shares its port (SO_REUSEPORT)"
 		f.why = "Godwit can replace a listener only if no other listener shares its port"
-	case x.holders(d.target) > 1:
+	case x.holders(d.Target) > 1:
 		f.what = "MPTCP listener of several processes"
 		f.why = "Godwit can replace a listener only if a single process has it open"
-	case obstacle != nil && !isGone(obstacle): // otherwise the process has ended
+	case obstacle != nil && !descriptors.IsGone(obstacle): // otherwise the process has ended
 		f.what, f.why = "MPTCP listener that cannot be replaced", obstacle.Error()
 	default:
 		return finding{}
@@ -101,7 +102,7 @@ func (x *examination) holders(target string) int {
 	n := 0
 	for _, t := range x.tasks {
 		for _, d := range t.fds {
-			if d.target == target {
+			if d.Target == target {
 				n++
 				break
 			}

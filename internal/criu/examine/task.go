@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"bufio"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -192,7 +193,7 @@ func mountsOf(pid int) (map[string]kernel.Mount, error) {
 func (x *examination) wholeContainer() ([]Problem, error) {
 	mounts, err := mountsOf(x.root.PID)
 	if err != nil {
-		if isGone(err) {
+		if descriptors.IsGone(err) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("examine the mounts of process %d: %w", x.root.PID, err)
@@ -242,7 +243,7 @@ func rootDevice(mounts map[string]kernel.Mount) string {
 }
 
 func (x *examination) isExternal(point string) bool {
-	return slices.ContainsFunc(x.subject.Mounts, func(m Mount) bool { return m.Key == point })
+	return slices.Contains(x.subject.Mounts, point)
 }
 
 // queues finds POSIX message queues, which CRIU does not carry.

@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package criu
+package descriptors
 
 import (
 	"errors"
@@ -14,19 +14,23 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// descriptor is one entry of /proc/PID/fd.
-type descriptor struct {
-	fd     int
-	target string
+// DeletedMark is what /proc appends to the path of a file that has no name any more.
+const DeletedMark = " (deleted)"
+
+// Descriptor is one entry of /proc/PID/fd.
+type Descriptor struct {
+	FD     int
+	Target string
 }
 
-func descriptors(pid int) ([]descriptor, error) {
+// List returns the open descriptors of a process.
+func List(pid int) ([]Descriptor, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	var all []descriptor
+	var all []Descriptor
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -34,31 +38,31 @@ func descriptors(pid int) ([]descriptor, error) {
 		}
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if err == nil { // otherwise it was closed meanwhile
-			all = append(all, descriptor{fd, target})
+			all = append(all, Descriptor{fd, target})
 		}
 	}
 	return all, nil
 }
 
-// stillOpen reports whether the descriptor leads to the same file as when it was listed; the file may have
+// StillOpen reports whether the descriptor leads to the same file as when it was listed; the file may have
 // been removed since. If not, a finding may mix two files.
-func (d descriptor) stillOpen(pid int) bool {
-	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, d.fd))
-	return err == nil && strings.TrimSuffix(target, deletedMark) == strings.TrimSuffix(d.target, deletedMark)
+func (d Descriptor) StillOpen(pid int) bool {
+	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, d.FD))
+	return err == nil && strings.TrimSuffix(target, DeletedMark) == strings.TrimSuffix(d.Target, DeletedMark)
 }
 
-// isGone reports whether reading /proc failed because the process has ended or closed its descriptor.
-func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+// IsGone reports whether reading /proc failed because the process has ended or closed its descriptor.
+func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// eachTCP calls do for the TCP sockets of processes, with descriptors that are closed afterwards, and
+// EachTCP calls do for the TCP sockets of processes, with descriptors that are closed afterwards, and
 // counts those for which do returns true. It ignores processes that are gone.
-func eachTCP(pids []int, do func(sk int) (bool, error)) (int, error) {
+func EachTCP(pids []int, do func(sk int) (bool, error)) (int, error) {
 	total := 0
 	var failed []error
 	for _, pid := range pids {
 		n, err := eachTCPOf(pid, do)
 		total += n
-		if err != nil && !isGone(err) {
+		if err != nil && !IsGone(err) {
 			failed = append(failed, fmt.Errorf("process %d: %w", pid, err))
 		}
 	}
@@ -66,7 +70,7 @@ func eachTCP(pids []int, do func(sk int) (bool, error)) (int, error) {
 }
 
 func eachTCPOf(pid int, do func(sk int) (bool, error)) (int, error) {
-	fds, err := descriptors(pid)
+	fds, err := List(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -77,12 +81,12 @@ func eachTCPOf(pid int, do func(sk int) (bool, error)) (int, error) {
 	defer pidfd.Close()
 	total := 0
 	for _, d := range fds {
-		if !strings.HasPrefix(d.target, "socket:[") {
+		if !strings.HasPrefix(d.Target, "socket:[") {
 			continue
 		}
-		yes, err := withTCP(pidfd, d.fd, do)
+		yes, err := withTCP(pidfd, d.FD, do)
 		if err != nil && !errors.Is(err, unix.EBADF) { // closed meanwhile
-			return total, fmt.Errorf("descriptor %d: %w", d.fd, err)
+			return total, fmt.Errorf("descriptor %d: %w", d.FD, err)
 		}
 		if yes {
 			total++

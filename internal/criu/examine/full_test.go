@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"bufio"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -110,5 +111,42 @@ func TestLeftToFreeze(t *testing.T) {
 		if got := leftToFreeze(one.full); got != one.want {
 			t.Errorf("%+v: %v", one.full, got)
 		}
+	}
+}
+
+// TestExamineReopened lists a descriptor that leads to another file by the time it is checked: a finding that
+// mixes the two files is wrong for both. When a program starts, the Go runtime opens a file of /proc and then
+// a file of /sys.
+func TestExamineReopened(t *testing.T) {
+	dir := t.TempDir()
+	now, listed := filepath.Join(dir, "file"), filepath.Join(dir, "listed")
+	pid := full(t, "mount -t tmpfs none "+dir+"; exec 9>"+now+"; mount -t tmpfs none "+dir, "unshare", "-m")
+	x, err := newExamination(t.Context(), Subject{PIDs: []int{pid}})
+	must(t, err)
+	changed := 0
+	for i := range x.tasks {
+		for j := range x.tasks[i].fds {
+			if d := &x.tasks[i].fds[j]; d.Target == now {
+				d.Target = listed
+				changed++
+			}
+		}
+		found, err := x.process(&x.tasks[i])
+		must(t, err)
+		for _, f := range found {
+			if strings.Contains(f.what, listed) {
+				t.Errorf("process %d: %s", x.tasks[i].PID, f.what)
+			}
+		}
+	}
+	if changed == 0 {
+		t.Errorf("no process has %s open", now)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

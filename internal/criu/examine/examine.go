@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -32,13 +33,17 @@ func (p Problem) String() string {
 	return s + ": " + p.What
 }
 
+// DefaultGhostLimit is the size up to which a dump takes along a file without a name, in bytes. CRIU's own
+// limit is 1 MiB, and larger files fail the dump.
+const DefaultGhostLimit = 1 << 30
+
 // Subject is what Examine examines.
 type Subject struct {
 	PIDs   []int    // all processes of the container (kernel.Cgroup.Procs)
 	Stdio  []string // as in descriptors.json: pipes that the restore gets from outside
 	Groups bool     // the caller recreates control groups within the container's
-	// external mounts (ExternalFor), whose file systems do not matter; nil: mounts are not examined
-	Mounts []Mount
+	// keys of external mounts, whose file systems do not matter; nil: mounts are not examined
+	Mounts []string
 }
 
 // finding is the result of a check; the caller adds the process.
@@ -54,7 +59,7 @@ const noFD = -1
 // task is one process under examination.
 type task struct {
 	kernel.Process
-	fds []descriptor
+	fds []descriptors.Descriptor
 }
 
 // examination has the data that all checks need.
@@ -89,7 +94,7 @@ func Examine(ctx context.Context, subject Subject) ([]Problem, error) {
 			return nil, err
 		}
 		found, err := x.process(&x.tasks[i])
-		if err != nil && !isGone(err) {
+		if err != nil && !descriptors.IsGone(err) {
 			return nil, fmt.Errorf("examine process %d (%s): %w", x.tasks[i].PID, x.tasks[i].Name, err)
 		}
 		problems = append(problems, problemsOf(&x.tasks[i], found)...)
@@ -123,12 +128,12 @@ func newExamination(ctx context.Context, subject Subject) (*examination, error) 
 		p, err := kernel.ReadProcess(pid)
 		if err == nil {
 			t := task{Process: p}
-			if t.fds, err = descriptors(pid); err == nil {
+			if t.fds, err = descriptors.List(pid); err == nil {
 				x.tasks = append(x.tasks, t)
 				continue
 			}
 		}
-		if !isGone(err) {
+		if !descriptors.IsGone(err) {
 			return nil, fmt.Errorf("examine process %d: %w", pid, err)
 		}
 	}
@@ -146,14 +151,14 @@ func (x *examination) collect() error {
 		t := &x.tasks[i]
 		x.byPID[t.PID] = t
 		for _, d := range t.fds {
-			if inode, ok := socketInode(d.target); ok {
+			if inode, ok := socketInode(d.Target); ok {
 				x.sockets[inode] = true
 			}
-			if isPipe(d.target) {
-				x.ends[d.target] |= endOf(t.PID, d.fd)
+			if isPipe(d.Target) {
+				x.ends[d.Target] |= endOf(t.PID, d.FD)
 			}
 		}
-		if err := x.collectNamespaces(t, namespaces); err != nil && !isGone(err) {
+		if err := x.collectNamespaces(t, namespaces); err != nil && !descriptors.IsGone(err) {
 			return fmt.Errorf("examine process %d: %w", t.PID, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/criu/descriptors"
 )
 
 // checkEventfd finds counters that CRIU would restore wrongly: CRIU makes them with eventfd(2), which takes
@@ -25,19 +27,19 @@ func checkEventfd(info fdinfo) finding {
 
 // checkLease finds leases that the copy of the container's files would break. Opening the file waits until
 // the holder has given up the lease, which a frozen process cannot do (fcntl(2), F_SETLEASE).
-func checkLease(d descriptor, info fdinfo) finding {
+func checkLease(d descriptors.Descriptor, info fdinfo) finding {
 	for _, lock := range info.locks {
 		fields := strings.Fields(lock) // 1: LEASE ACTIVE WRITE 4711 00:2b:55 0 EOF (proc_pid_fdinfo(5))
 		if len(fields) < 4 || fields[1] != "LEASE" {
 			continue
 		}
 		if fields[2] != "ACTIVE" {
-			return finding{what: "lease on " + d.target + " that another process has asked to break",
+			return finding{what: "lease on " + d.Target + " that another process has asked to break",
 				why:    "CRIU cannot carry a lease that is being broken",
 				remedy: "try again when the application has given up the lease"}
 		}
 		if fields[3] == "WRITE" {
-			return finding{what: "write lease on " + d.target,
+			return finding{what: "write lease on " + d.Target,
 				why:    "the copy of the file would wait until the lease is given up",
 				remedy: "turn leases off in the application"}
 		}

@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -27,13 +28,13 @@ func (x *examination) checkDescriptors(t *task) ([]finding, error) {
 	for _, d := range t.fds {
 		bad, err := x.checkDescriptor(t, pidfd, d)
 		if err != nil {
-			if isGone(err) || errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOTSOCK) {
+			if descriptors.IsGone(err) || errors.Is(err, unix.EBADF) || errors.Is(err, unix.ENOTSOCK) {
 				continue // closed meanwhile, and perhaps reopened as something else, or the process ended
 			}
-			return found, fmt.Errorf("descriptor %d: %w", d.fd, err)
+			return found, fmt.Errorf("descriptor %d: %w", d.FD, err)
 		}
-		if bad.what != "" && d.stillOpen(t.PID) {
-			bad.fd = d.fd
+		if bad.what != "" && d.StillOpen(t.PID) {
+			bad.fd = d.FD
 			found = append(found, bad)
 		}
 	}
@@ -42,23 +43,23 @@ func (x *examination) checkDescriptors(t *task) ([]finding, error) {
 
 // checkDescriptor classifies a descriptor by the text of its link in /proc (proc_pid_fd(5)). The zero
 // finding means that there is no problem.
-func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptor) (finding, error) {
+func (x *examination) checkDescriptor(t *task, pidfd *os.File, d descriptors.Descriptor) (finding, error) {
 	switch {
-	case strings.HasPrefix(d.target, "anon_inode:"):
+	case strings.HasPrefix(d.Target, "anon_inode:"):
 		return x.checkAnonymous(t, d)
-	case strings.HasPrefix(d.target, "socket:"):
+	case strings.HasPrefix(d.Target, "socket:"):
 		return x.checkSocket(t, pidfd, d)
-	case isPipe(d.target):
+	case isPipe(d.Target):
 		return x.checkPipe(t, d)
-	case strings.HasPrefix(d.target, "/secretmem"):
+	case strings.HasPrefix(d.Target, "/secretmem"):
 		return finding{what: "secret memory (memfd_secret)", why: "CRIU cannot dump it",
 			remedy: "turn secret memory off in the application"}, nil
-	case strings.HasPrefix(d.target, "/"):
+	case strings.HasPrefix(d.Target, "/"):
 		return x.checkFile(t, d)
-	case namespaceLink(d.target):
+	case namespaceLink(d.Target):
 		return finding{}, nil
 	default:
-		return finding{what: d.target, why: "CRIU does not know this kind of open file",
+		return finding{what: d.Target, why: "CRIU does not know this kind of open file",
 			remedy: "close it"}, nil
 	}
 }
@@ -76,15 +77,15 @@ func anonymousKind(target string) string {
 }
 
 // checkAnonymous refuses anonymous inodes that CRIU does not dump.
-func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
+func (x *examination) checkAnonymous(t *task, d descriptors.Descriptor) (finding, error) {
 	remedy := "close it or turn the feature off in the application"
-	switch kind := anonymousKind(d.target); kind {
+	switch kind := anonymousKind(d.Target); kind {
 	case "eventpoll", "signalfd", "timerfd":
 		return finding{}, nil
 	case "inotify", "fanotify":
 		return x.checkWatches(t, d)
 	case "eventfd":
-		info, err := readFdinfo(t.PID, d.fd)
+		info, err := readFdinfo(t.PID, d.FD)
 		if err != nil {
 			return finding{}, err
 		}
@@ -104,8 +105,8 @@ func (x *examination) checkAnonymous(t *task, d descriptor) (finding, error) {
 }
 
 // checkPidfd allows pidfds of the container's own processes.
-func (x *examination) checkPidfd(t *task, d descriptor) (finding, error) {
-	info, err := readFdinfo(t.PID, d.fd)
+func (x *examination) checkPidfd(t *task, d descriptors.Descriptor) (finding, error) {
+	info, err := readFdinfo(t.PID, d.FD)
 	if err != nil {
 		return finding{}, err
 	}
@@ -163,8 +164,8 @@ const (
 )
 
 // checkFile checks a file that has a path.
-func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
-	link := fmt.Sprintf("/proc/%d/fd/%d", t.PID, d.fd)
+func (x *examination) checkFile(t *task, d descriptors.Descriptor) (finding, error) {
+	link := fmt.Sprintf("/proc/%d/fd/%d", t.PID, d.FD)
 	info, err := os.Stat(link)
 	if err != nil {
 		return finding{}, err
@@ -178,33 +179,33 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 	}
 	switch {
 	case uint32(st.Type) == hugetlbMagic:
-		return finding{what: "file in huge pages: " + d.target,
+		return finding{what: "file in huge pages: " + d.Target,
 			why:    "CRIU cannot dump open files of hugetlbfs",
 			remedy: "turn huge pages off in the application"}, nil
 	case uint32(st.Type) == mqueueMagic:
-		return finding{what: "POSIX message queue " + d.target, why: "CRIU cannot dump message queues",
+		return finding{what: "POSIX message queue " + d.Target, why: "CRIU cannot dump message queues",
 			remedy: "close and remove the queue"}, nil
-	case strings.HasPrefix(d.target, "/memfd:"):
+	case strings.HasPrefix(d.Target, "/memfd:"):
 		return finding{}, nil
 	case isLargeGhost(info.Sys().(*syscall.Stat_t)):
 		return finding{what: fmt.Sprintf("deleted file with %d bytes on disk: %s",
-			info.Sys().(*syscall.Stat_t).Blocks*512, d.target),
+			info.Sys().(*syscall.Stat_t).Blocks*512, d.Target),
 			why: fmt.Sprintf("a deleted but open file travels with the memory, up to %d bytes",
-				defaultGhostLimit),
+				DefaultGhostLimit),
 			remedy: "close it, or do not delete it"}, nil
 	}
-	more, err := readFdinfo(t.PID, d.fd)
+	more, err := readFdinfo(t.PID, d.FD)
 	if err != nil {
 		return finding{}, err
 	}
 	mount, inside := x.mounts[more.values["mnt_id"]]
 	if !inside {
-		return finding{what: "file from outside of the container: " + d.target,
+		return finding{what: "file from outside of the container: " + d.Target,
 			why: "it is on no mount of the container, so the target cannot open it",
 			remedy: "give it to the container as a volume; standard input and output may be pipes, " +
 				"terminals or /dev/null"}, nil
 	}
-	if bad := x.covered(mount, asFile, d.target); bad.what != "" {
+	if bad := x.covered(mount, asFile, d.Target); bad.what != "" {
 		return bad, nil
 	}
 	return checkLease(d, more), nil
@@ -213,12 +214,12 @@ func (x *examination) checkFile(t *task, d descriptor) (finding, error) {
 // isLargeGhost reports whether a file without a name uses more disk space than CRIU may put into the
 // images. Holes do not count (criu/files-reg.c of 4.2, dump_ghost_remap).
 func isLargeGhost(stat *syscall.Stat_t) bool {
-	return stat.Nlink == 0 && stat.Blocks*512 > defaultGhostLimit
+	return stat.Nlink == 0 && stat.Blocks*512 > DefaultGhostLimit
 }
 
 // checkDevice allows devices without state: memory devices (null, zero, full, random, urandom, kmsg),
 // terminals (tty, ptmx, pts), tun. Numbers: Documentation/admin-guide/devices.txt.
-func checkDevice(d descriptor, info fs.FileInfo) finding {
+func checkDevice(d descriptors.Descriptor, info fs.FileInfo) finding {
 	number := uint64(info.Sys().(*syscall.Stat_t).Rdev)
 	major, minor := unix.Major(number), unix.Minor(number)
 	if info.Mode()&fs.ModeCharDevice != 0 {
@@ -234,7 +235,7 @@ func checkDevice(d descriptor, info fs.FileInfo) finding {
 	if info.Mode()&fs.ModeCharDevice != 0 {
 		kind = "character"
 	}
-	return finding{what: fmt.Sprintf("%s device %d:%d (%s)", kind, major, minor, d.target),
+	return finding{what: fmt.Sprintf("%s device %d:%d (%s)", kind, major, minor, d.Target),
 		why:    "the state of a device cannot be moved",
 		remedy: "run the container without the device"}
 }
@@ -264,8 +265,8 @@ func endOf(pid, fd int) int {
 }
 
 // checkPipe finds pipes in packet mode and pipes whose other end is held outside of the container.
-func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
-	info, err := readFdinfo(t.PID, d.fd)
+func (x *examination) checkPipe(t *task, d descriptors.Descriptor) (finding, error) {
+	info, err := readFdinfo(t.PID, d.FD)
 	if err != nil {
 		return finding{}, err
 	}
@@ -274,12 +275,12 @@ func (x *examination) checkPipe(t *task, d descriptor) (finding, error) {
 			why:    "CRIU cannot dump pipes that were opened with O_DIRECT",
 			remedy: "open the pipe without O_DIRECT"}, nil
 	}
-	if x.ends[d.target] == readEnd|writeEnd || slices.Contains(x.subject.Stdio, d.target) {
+	if x.ends[d.Target] == readEnd|writeEnd || slices.Contains(x.subject.Stdio, d.Target) {
 		return finding{}, nil
 	}
-	if holder := x.outsider(d.target); holder != 0 {
+	if holder := x.outsider(d.Target); holder != 0 {
 		return finding{what: fmt.Sprintf("%s, whose other end is held by process %d outside of the container",
-			d.target, holder),
+			d.Target, holder),
 			why:    "that process does not move",
 			remedy: "end the exec session or program that the pipe leads to"}, nil
 	}

@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -23,8 +24,8 @@ func socketInode(target string) (uint32, bool) {
 }
 
 // checkSocket queries the socket's type, through a duplicate of its descriptor.
-func (x *examination) checkSocket(t *task, pidfd *os.File, d descriptor) (finding, error) {
-	fd, err := kernel.PidfdGetfd(pidfd, d.fd)
+func (x *examination) checkSocket(t *task, pidfd *os.File, d descriptors.Descriptor) (finding, error) {
+	fd, err := kernel.PidfdGetfd(pidfd, d.FD)
 	if errors.Is(err, unix.EBADF) {
 		return finding{}, nil // closed meanwhile
 	}
@@ -64,7 +65,7 @@ var families = map[int]string{
 }
 
 // checkInternet refuses protocols that CRIU does not dump.
-func (x *examination) checkInternet(t *task, fd int, d descriptor) (finding, error) {
+func (x *examination) checkInternet(t *task, fd int, d descriptors.Descriptor) (finding, error) {
 	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if err != nil {
 		return finding{}, err
@@ -141,8 +142,8 @@ func checkNetlink(fd int) (finding, error) {
 }
 
 // checkUnix finds connections out of the container, and data that cannot be dumped.
-func (x *examination) checkUnix(fd int, d descriptor) finding {
-	inode, ok := socketInode(d.target)
+func (x *examination) checkUnix(fd int, d descriptors.Descriptor) finding {
+	inode, ok := socketInode(d.Target)
 	if !ok {
 		return finding{}
 	}
@@ -181,11 +182,8 @@ func (x *examination) isOutside(inode uint32) bool {
 	return inode != 0 && !x.sockets[inode] && x.outsider(fmt.Sprintf("socket:[%d]", inode)) != 0
 }
 
-// States of unix sockets, include/net/tcp_states.h.
-const (
-	stateEstablished = 1
-	stateListen      = 10
-)
+// established is the state of a connected unix socket, include/net/tcp_states.h.
+const established = 1
 
 // inFlight finds unix sockets in flight that CRIU dumps but cannot restore ("Empty list on file desc",
 // criu/files.c of 4.2): those to which no other socket is connected, except listeners and streams that were
@@ -193,7 +191,7 @@ const (
 func (x *examination) inFlight() []finding {
 	candidates := map[string]bool{}
 	for inode, s := range x.peers {
-		lost := s.Type == unix.SOCK_DGRAM || s.State == stateEstablished
+		lost := s.Type == unix.SOCK_DGRAM || s.State == established
 		if inode != 0 && lost && s.Peer == 0 && !x.sockets[inode] && x.waiting[inode] == 0 {
 			candidates[fmt.Sprintf("socket:[%d]", inode)] = true
 		}

@@ -1,4 +1,4 @@
-package criu
+package examine
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -27,12 +28,12 @@ type removedFiles struct {
 // checkWatches finds watches of inotify and fanotify that CRIU would restore wrongly. For a file without a
 // name, CRIU makes a name, adds the watch by it and removes the name: the program sees events, and the
 // watch is gone. For a file with another name, CRIU makes a link beside the removed name during the dump.
-func (x *examination) checkWatches(t *task, d descriptor) (finding, error) {
-	watches, err := kernel.ReadWatches(t.PID, d.fd)
+func (x *examination) checkWatches(t *task, d descriptors.Descriptor) (finding, error) {
+	watches, err := kernel.ReadWatches(t.PID, d.FD)
 	if err != nil {
 		return finding{}, err
 	}
-	kind := anonymousKind(d.target)
+	kind := anonymousKind(d.Target)
 	if len(watches.Systems) > 0 {
 		return finding{what: kind + " watch of a whole file system (FAN_MARK_FILESYSTEM)",
 			why: "CRIU does not carry such watches", remedy: "turn the feature off in the application"}, nil
@@ -64,7 +65,8 @@ func (x *examination) removedFiles() *removedFiles {
 	x.removed = &removedFiles{files: map[fileKey]string{}, directories: map[fileKey]string{}}
 	for i := range x.tasks {
 		for _, d := range x.tasks[i].fds {
-			if path, ok := strings.CutSuffix(d.target, deletedMark); ok && strings.HasPrefix(path, "/") {
+			if path, ok := strings.CutSuffix(d.Target, descriptors.DeletedMark); ok &&
+				strings.HasPrefix(path, "/") {
 				x.addRemoved(&x.tasks[i], d, path)
 			}
 		}
@@ -72,8 +74,8 @@ func (x *examination) removedFiles() *removedFiles {
 	return x.removed
 }
 
-func (x *examination) addRemoved(t *task, d descriptor, path string) {
-	info, err := readFdinfo(t.PID, d.fd)
+func (x *examination) addRemoved(t *task, d descriptors.Descriptor, path string) {
+	info, err := readFdinfo(t.PID, d.FD)
 	if err != nil {
 		return // closed meanwhile
 	}
@@ -84,7 +86,7 @@ func (x *examination) addRemoved(t *task, d descriptor, path string) {
 	}
 	x.removed.files[fileKey{device, inode}] = path
 	var file, directory unix.Stat_t
-	err = errors.Join(unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", t.PID, d.fd), &file),
+	err = errors.Join(unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", t.PID, d.FD), &file),
 		unix.Stat(filepath.Join(fmt.Sprintf("/proc/%d/root", x.root.PID), filepath.Dir(path)), &directory))
 	if err == nil && file.Nlink > 0 {
 		x.removed.directories[fileKey{directory.Dev, directory.Ino}] = path
