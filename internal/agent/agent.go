@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/access"
+	"github.com/godwit/godwit/internal/admission"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/attachment"
 	"github.com/godwit/godwit/internal/audit"
@@ -111,7 +112,6 @@ type Agent struct {
 	engines  *engine.Set
 	routed   []engine.Engine    // those among them whose containers' connections are adopted
 	byShim   []byShim           // those whose containers arrive by godwit-runc
-	opened   time.Time          // this agent
 	watched  attachment.Watched // the engine that tells of its containers
 	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
@@ -136,6 +136,7 @@ type Agent struct {
 	layers       *layers.Mover
 	proofs       *proof.Prover
 	volumes      *volumes.Mover
+	admission    *admission.Admission
 	reservations *reserve.Reservations
 	locations    *location.Locations
 	doubles      *location.Doubles
@@ -163,13 +164,14 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
+	opened := time.Now()
 	a, err := newAgent(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer a.close()
 	a.supervisor, a.rights = supervisor, rights
-	return a.serve(ctx)
+	return a.serve(ctx, opened)
 }
 
 func newAgent(ctx context.Context, config Config) (*Agent, error) {
@@ -180,7 +182,6 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
-		opened: time.Now(),
 		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
 		reservations: reserve.New(),
@@ -278,6 +279,7 @@ func (a *Agent) open() error {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
+	a.admission = newAdmission(a)
 	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
 	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
 	if a.placements, err = openPlacements(a); err != nil {
@@ -300,10 +302,10 @@ type byShim interface {
 
 // followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays
 // nothing else.
-func (a *Agent) followUp(ctx context.Context) {
+func (a *Agent) followUp(ctx context.Context, opened time.Time) {
 	for _, one := range a.byShim {
 		go a.guarded(func() {
-			if err := one.SweepImages(ctx, a.opened); err != nil && ctx.Err() == nil {
+			if err := one.SweepImages(ctx, opened); err != nil && ctx.Err() == nil {
 				a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
 			}
 		})()
@@ -418,7 +420,7 @@ func (a *Agent) setPeers() {
 func (a *Agent) newPeers() (*cluster.Peers, error) {
 	return cluster.New(cluster.Config{
 		ID: a.id, State: a.config.StateDir, Version: a.config.Version, Timeout: a.config.callTimeout(),
-		Refused: a.config.Policy.Refused(modeNames()), Log: a.log,
+		Refused: a.config.Policy.Refused(admission.ModeNames()), Log: a.log,
 	})
 }
 
@@ -432,8 +434,8 @@ func (a *Agent) streamOptions() stream.Options {
 	return stream.Options{Workers: a.cores}
 }
 
-// serve answers until ctx ends.
-func (a *Agent) serve(ctx context.Context) error {
+// serve answers until ctx ends, with an agent that was opened at some time.
+func (a *Agent) serve(ctx context.Context, opened time.Time) error {
 	local, err := access.Listen(a.config.RunDir, a.config.Group, a.rights)
 	if err != nil {
 		return err
@@ -469,7 +471,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	defer remote.Close()
 	a.tuneSockets()
 	go a.guarded(func() { a.warmCRIU(ctx) })()
-	a.followUp(a.ctx)
+	a.followUp(a.ctx, opened)
 	go a.guarded(func() { a.proofs.RemoveLeft(a.proofs.Left()) })()
 	return a.serveAll(ctx, local, remote)
 }

@@ -12,7 +12,7 @@
 //	journal.go, recover.go, rebuild.go        journals, and what becomes of them when the agent starts
 //	resolve.go, alarms.go                     operators' decisions; what needs attention
 //	source*.go                                the steps at the node that has the container
-//	target*.go, offer.go, room*.go            the steps at the node to which it comes; refusals
+//	target*.go, offer.go                      the steps at the node to which it comes; offers and plans
 //	mapped.go, tmpfs.go                       mapped files; memory for the state
 //	restored_sockets.go, thaw.go, receipt.go  after the restore
 //	restart_policies.go, presence.go          which container starts again, and where containers are

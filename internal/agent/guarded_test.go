@@ -21,8 +21,8 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../cluster", "../attachment", "../envelopes", "../gc", "../inventory", "../lease",
-	"../location", "../reserve", "../residual", "../sampling", "../staging",
+	".", "../access", "../admission", "../cluster", "../attachment", "../envelopes", "../gc", "../inventory",
+	"../lease", "../location", "../reserve", "../residual", "../sampling", "../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
 	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
 	"../transfer/volumes",

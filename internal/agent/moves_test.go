@@ -305,6 +305,7 @@ func waitingAgent(t *testing.T) (*Agent, *hanging) {
 		asked: make(chan context.Context, 1), answers: make(chan struct{}),
 	}
 	a.engines = engine.NewSet(a.embedded, h)
+	a.admission = newAdmission(a)
 	machine, err := migration.New(migration.Spec{
 		ID: testMigration, Side: migration.Target, Container: h.has.ID, Name: "web", Source: "a", Target: "b",
 		Mode: migration.Cold, Started: time.Now(),
@@ -396,7 +397,7 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 		"its volume": {ID: testContainer, Name: "other",
 			Volumes: []engine.Volume{{Name: "data", Path: "/x"}}},
 	} {
-		problems, err := a.examineOffer(t.Context(), "a", definition,
+		problems, err := a.admission.Examine(t.Context(), "a", definition,
 			&api.Offer{Mode: "restart", PlatformJson: []byte("{}")})
 		if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Why, "waits for engine docker") {
 			t.Errorf("offer of %s: %+v, %v", what, problems, err)

@@ -58,7 +58,7 @@ func (w *observer) situation(ctx context.Context, p placement.Policy, live liveC
 	case err != nil:
 		return s, isHere, err
 	}
-	if s.MemoryBytes, err = a.memoryOf(ctx, p.Container); err != nil {
+	if s.MemoryBytes, err = a.admission.MemoryOf(ctx, p.Container); err != nil {
 		return s, isHere, err
 	}
 	measured, err := w.measured(ctx, container, live)

@@ -23,7 +23,7 @@ func (s *peerService) Fetch(request *api.FetchRequest,
 	reply grpc.ServerStreamingServer[api.FetchReply]) error {
 	from, err := caller(reply.Context())
 	if err == nil {
-		err = s.agent.mayFill(from)
+		err = s.agent.rules().MayFill(from)
 	}
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (s *peerService) Fetch(request *api.FetchRequest,
 func (s *peerService) Layers(ctx context.Context, request *api.LayersRequest) (*api.LayersReply, error) {
 	from, err := caller(ctx)
 	if err == nil {
-		err = s.agent.mayRead(from)
+		err = s.agent.rules().MayRead(from)
 	}
 	if err != nil {
 		return nil, err
@@ -76,12 +76,6 @@ func (a *Agent) dialLayers(ctx context.Context, node identity.Node, transfer str
 // imagesOf is how the engine of a container keeps images; nil: the agent's store has them.
 func (a *Agent) imagesOf(definition engine.Definition) (engine.Images, error) {
 	return a.engines.ImagesOf(definition.EngineName)
-}
-
-// imageOf is the image of a container as far as its definition tells.
-func imageOf(definition engine.Definition) engine.Image {
-	return engine.Image{ID: definition.ImageID, Names: []string{definition.Image}, Layers: definition.Layers,
-		Namespace: definition.Namespace}
 }
 
 // newLayers is what brings and serves layers for this agent. In spool are layers on their way to engines

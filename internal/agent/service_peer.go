@@ -368,7 +368,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 		case purposeStage:
 			return options, migration.CheckID(hello.Migration)
 		case purposeLayers:
-			if err = a.mayRead(conn.Peer().Name); err != nil {
+			if err = a.rules().MayRead(conn.Peer().Name); err != nil {
 				return options, err
 			}
 			outgoing, err = a.layers.Transfer(hello.Migration, conn.Peer().Name)

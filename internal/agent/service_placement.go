@@ -111,7 +111,7 @@ func (a *Agent) checkBudget(ctx context.Context, p placement.Policy, name string
 	if p.BudgetBytes == 0 {
 		return nil
 	}
-	memory, err := a.memoryOf(ctx, p.Container)
+	memory, err := a.admission.MemoryOf(ctx, p.Container)
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ func newTestAgent(t *testing.T) *Agent {
 	a.moves, a.lists, a.leases = newMoves(a), newLists(a), newLeases(a)
 	openAttachments(a, nil)
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
+	a.admission = newAdmission(a)
 	return a
 }
 
