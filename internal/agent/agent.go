@@ -512,11 +512,11 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	localOptions = append(localOptions, a.rights.Authorizing()...)
 	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()),
 		noticing(func() { a.lists.Changed(a.embedded) }))...)
-	api.RegisterAgentServer(localServer, &localService{agent: a})
+	api.RegisterAgentServer(localServer, newLocalService(a))
 	options := append(a.calls.Options(access.AuditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
-	api.RegisterPeerServer(peerServer, &peerService{agent: a})
+	api.RegisterPeerServer(peerServer, newPeerService(a))
 
 	localFailed := guard.Go(func() error { return localServer.Serve(local) })
 	peerFailed := guard.Go(func() error { return peerServer.Serve(remote.Control()) })

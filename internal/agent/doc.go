@@ -6,7 +6,7 @@
 // together, and nobody but the command imports it. Where to look:
 //
 //	agent.go, supervisor.go, fault.go         the life of the daemon, and what tests can break in it
-//	service_*.go, session.go, control.go      gRPC: calls of users and of other nodes
+//	service_*.go, session.go, control.go      gRPC: calls that package node/rpc does not answer
 //	moves.go, move.go, begin.go, steps.go     the migrations of this node; each feeds events to its machine
 //	modes.go                                  the table: what each side does at a step, and what undoes it
 //	journal.go, recover.go, rebuild.go        journals, and what becomes of them when the agent starts

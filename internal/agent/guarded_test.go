@@ -22,7 +22,7 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../admission", "../cluster", "../attachment", "../envelopes", "../gc", "../inventory",
-	"../lease", "../location", "../reserve", "../residual", "../sampling", "../staging",
+	"../lease", "../location", "../node/rpc", "../reserve", "../residual", "../sampling", "../staging",
 	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
 	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
 	"../transfer/volumes",

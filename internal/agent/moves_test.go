@@ -369,7 +369,7 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 	}
 	_, entered := a.moves.enter(id)
 	_, named := a.moves.named(testMigration[:6])
-	_, cancelled := (&localService{agent: a}).Cancel(t.Context(),
+	_, cancelled := newLocalService(a).Cancel(t.Context(),
 		&api.MigrationRequest{Migration: testMigration})
 	if specs := a.moves.underWaySpecs(); len(specs) != 1 || specs[0].ID != testMigration ||
 		specs[0].Source != "a" && specs[0].Target != "a" {

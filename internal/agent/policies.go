@@ -1,32 +1,11 @@
 package agent
 
 import (
-	"cmp"
-	"context"
-	"slices"
-
 	"github.com/godwit/godwit/internal/admission"
-	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 )
-
-// Policy tells which policy this agent obeys. A file that was changed is read by the next agent only, so the
-// difference is told, and why the next agent would not start.
-func (s *localService) Policy(context.Context, *api.PolicyRequest) (*api.PolicyReply, error) {
-	given := s.agent.config.PolicyFile
-	reply := &api.PolicyReply{File: cmp.Or(given, admission.PolicyFile),
-		Restricts: s.agent.config.Policy.Describe()}
-	now, err := admission.ReadPolicy(given)
-	switch {
-	case err != nil:
-		reply.Changed = err.Error()
-	case !slices.Equal(now.Describe(), reply.Restricts):
-		reply.Changed = "the file has changed since the agent started"
-	}
-	return reply, nil
-}
 
 // rules are the policy of this node.
 func (a *Agent) rules() admission.Rules {

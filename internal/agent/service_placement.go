@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/node/rpc"
 	"github.com/godwit/godwit/internal/placement"
 )
 
@@ -21,14 +22,14 @@ import (
 func (s *localService) StageAhead(ctx context.Context, request *api.StageAheadRequest) (*api.StagesReply,
 	error) {
 	if request.Off {
-		return &api.StagesReply{}, wireError(s.agent.unplace(ctx, request.Container))
+		return &api.StagesReply{}, rpc.Error(s.agent.unplace(ctx, request.Container))
 	}
 	list, err := s.agent.place(ctx, request)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
-	documents, err := marshalEach(list)
-	return &api.StagesReply{StagesJson: documents}, wireError(err)
+	documents, err := rpc.MarshalEach(list)
+	return &api.StagesReply{StagesJson: documents}, rpc.Error(err)
 }
 
 // place gives a container a policy.
@@ -214,7 +215,7 @@ func (a *Agent) describeCopy(p placement.Policy, node, name string) migration.St
 // Follow takes over where copies of a container shall be that has come here, from the node from
 // which it has come.
 func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*api.FollowReply, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +237,7 @@ func (s *peerService) Follow(ctx context.Context, request *api.FollowRequest) (*
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	p.Engine = container.Definition.EngineName // not what the other node calls it
-	return &api.FollowReply{}, wireError(s.agent.placements.receive(brought, p))
+	return &api.FollowReply{}, rpc.Error(s.agent.placements.receive(brought, p))
 }
 
 const (
