@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/access"
+	"github.com/godwit/godwit/internal/admission"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/attachment"
 	"github.com/godwit/godwit/internal/audit"
@@ -113,7 +114,6 @@ type Agent struct {
 	engines  *engine.Set
 	routed   []engine.Engine    // those among them whose containers' connections are adopted
 	byShim   []byShim           // those whose containers arrive by godwit-runc
-	opened   time.Time          // this agent
 	watched  attachment.Watched // the engine that tells of its containers
 	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
@@ -138,6 +138,7 @@ type Agent struct {
 	layers       *layers.Mover
 	proofs       *proof.Prover
 	volumes      *volumes.Mover
+	admission    *admission.Admission
 	reservations *reserve.Reservations
 	locations    *location.Locations
 	doubles      *location.Doubles
@@ -165,13 +166,14 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
+	opened := time.Now()
 	a, err := newAgent(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer a.close()
 	a.supervisor, a.rights = supervisor, rights
-	return a.serve(ctx)
+	return a.serve(ctx, opened)
 }
 
 func newAgent(ctx context.Context, config Config) (*Agent, error) {
@@ -182,7 +184,6 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
-		opened: time.Now(),
 		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
 		reservations: reserve.New(),
@@ -280,6 +281,7 @@ func (a *Agent) open() error {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
+	a.admission = newAdmission(a)
 	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
 	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
 	if a.placements, err = a.openPlacements(); err != nil {
@@ -302,10 +304,10 @@ type byShim interface {
 
 // followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays
 // nothing else.
-func (a *Agent) followUp(ctx context.Context) {
+func (a *Agent) followUp(ctx context.Context, opened time.Time) {
 	for _, one := range a.byShim {
 		go a.guarded(func() {
-			if err := one.SweepImages(ctx, a.opened); err != nil && ctx.Err() == nil {
+			if err := one.SweepImages(ctx, opened); err != nil && ctx.Err() == nil {
 				a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
 			}
 		})()
@@ -420,7 +422,7 @@ func (a *Agent) setPeers() {
 func (a *Agent) newPeers() (*cluster.Peers, error) {
 	return cluster.New(cluster.Config{
 		ID: a.id, State: a.config.StateDir, Version: a.config.Version, Timeout: a.config.callTimeout(),
-		Refused: a.config.Policy.Refused(modeNames()), Log: a.log,
+		Refused: a.config.Policy.Refused(admission.ModeNames()), Log: a.log,
 	})
 }
 
@@ -434,8 +436,8 @@ func (a *Agent) streamOptions() stream.Options {
 	return stream.Options{Workers: a.cores}
 }
 
-// serve answers until ctx ends.
-func (a *Agent) serve(ctx context.Context) error {
+// serve answers until ctx ends, with an agent that was opened at some time.
+func (a *Agent) serve(ctx context.Context, opened time.Time) error {
 	local, err := access.Listen(a.config.RunDir, a.config.Group, a.rights)
 	if err != nil {
 		return err
@@ -471,7 +473,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	defer remote.Close()
 	a.tuneSockets()
 	go a.guarded(func() { a.warmCRIU(ctx) })()
-	a.followUp(a.ctx)
+	a.followUp(a.ctx, opened)
 	go a.guarded(func() { a.proofs.RemoveLeft(a.proofs.Left()) })()
 	return a.serveAll(ctx, local, remote)
 }
@@ -512,11 +514,11 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	localOptions = append(localOptions, a.rights.Authorizing()...)
 	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()),
 		noticing(func() { a.lists.Changed(a.embedded) }))...)
-	api.RegisterAgentServer(localServer, &localService{agent: a})
+	api.RegisterAgentServer(localServer, newLocalService(a))
 	options := append(a.calls.Options(access.AuditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
-	api.RegisterPeerServer(peerServer, &peerService{agent: a})
+	api.RegisterPeerServer(peerServer, newPeerService(a))
 
 	localFailed := guard.Go(func() error { return localServer.Serve(local) })
 	peerFailed := guard.Go(func() error { return peerServer.Serve(remote.Control()) })

@@ -163,7 +163,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err := migration.CheckRoute(a.self.Name, node.Name); err != nil {
 		return fail(fmt.Errorf("%w: %w", errRefused, err))
 	}
-	if err := a.departureRefused(node.Name, mode, container.Definition); err != nil {
+	if err := a.rules().DepartureRefused(node.Name, mode, container.Definition); err != nil {
 		return fail(fmt.Errorf("%w: %w", errRefused, err))
 	}
 	if container.State != engine.Running {

@@ -36,7 +36,7 @@ func TestAnotherStateIsNotDurable(t *testing.T) {
 	ctx := grpcpeer.NewContext(t.Context(), caller)
 	for expected, lost := range map[string]bool{"here": false, "": false, "elsewhere": true} {
 		request := &api.DurableRequest{Migration: testMigration, Incarnation: expected}
-		_, err := (&peerService{agent: a}).Durable(ctx, request)
+		_, err := newPeerService(a).Durable(ctx, request)
 		if (status.Code(err) == codes.DataLoss) != lost {
 			t.Errorf("asked for state %q: %v", expected, err)
 		}

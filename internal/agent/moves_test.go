@@ -307,6 +307,7 @@ func waitingAgent(t *testing.T) (*Agent, *hanging) {
 		asked: make(chan context.Context, 1), answers: make(chan struct{}),
 	}
 	a.engines = engine.NewSet(a.embedded, h)
+	a.admission = newAdmission(a)
 	machine, err := migration.New(migration.Spec{
 		ID: testMigration, Side: migration.Target, Container: h.has.ID, Name: "web", Source: "a", Target: "b",
 		Mode: migration.Cold, Started: time.Now(),
@@ -370,7 +371,7 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 	}
 	_, entered := a.moves.enter(id)
 	_, named := a.moves.named(testMigration[:6])
-	_, cancelled := (&localService{agent: a}).Cancel(t.Context(),
+	_, cancelled := newLocalService(a).Cancel(t.Context(),
 		&api.MigrationRequest{Migration: testMigration})
 	if specs := a.moves.underWaySpecs(); len(specs) != 1 || specs[0].ID != testMigration ||
 		specs[0].Source != "a" && specs[0].Target != "a" {
@@ -398,7 +399,7 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 		"its volume": {ID: testContainer, Name: "other",
 			Volumes: []engine.Volume{{Name: "data", Path: "/x"}}},
 	} {
-		problems, err := a.examineOffer(t.Context(), "a", definition,
+		problems, err := a.admission.Examine(t.Context(), "a", definition,
 			&api.Offer{Mode: "restart", PlatformJson: []byte("{}")})
 		if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Why, "waits for engine docker") {
 			t.Errorf("offer of %s: %+v, %v", what, problems, err)

@@ -40,7 +40,7 @@ func (n placingNode) Idle(ctx context.Context, reference string) (engine.Contain
 
 // MemoryBytes implements controller.Containers.
 func (n placingNode) MemoryBytes(ctx context.Context, container string) (int64, error) {
-	return n.agent.memoryOf(ctx, container)
+	return n.agent.admission.MemoryOf(ctx, container)
 }
 
 // Busy implements controller.Migrations.

@@ -62,7 +62,7 @@ func TestLostJournalIsNoEnd(t *testing.T) {
 		a := newTestAgent(t)
 		a.engines = engine.NewSet(&otherEngine{}, &noting{leaves: c.leaves, err: c.err})
 		a.moves = newMoves(a)
-		reply, err := (&peerService{agent: a}).Tell(ctx, request)
+		reply, err := newPeerService(a).Tell(ctx, request)
 		if busy := status.Code(err) == codes.FailedPrecondition; busy != c.busy || !busy &&
 			reply.GetAnswer().GetKind() != string(migration.KindConfirm) {
 			t.Errorf("%s: %v, %v", c.name, reply, err)

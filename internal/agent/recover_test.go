@@ -57,6 +57,7 @@ func newTestAgent(t *testing.T) *Agent {
 	if a.placements, err = a.openPlacements(); err != nil {
 		t.Fatal(err)
 	}
+	a.admission = newAdmission(a)
 	return a
 }
 

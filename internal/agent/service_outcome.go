@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/node/rpc"
 )
 
 var errBusyMachine = errors.New("the migration is busy and cannot answer yet")
@@ -31,7 +32,7 @@ func (a *Agent) incarnation() string {
 // reservation, or would have, and that the engine has no such container. The answer is made durable
 // with the migration's id first, so the container never will run here.
 func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) (*api.OutcomeReply, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +50,12 @@ func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) 
 		answer, err = s.recorded(ctx, m, request)
 	}
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	answer.Incarnation = s.agent.incarnation()
 	encoded, err := envelopes.Encode(*answer)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.OutcomeReply{Message: encoded}, nil
 }

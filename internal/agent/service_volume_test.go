@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/shared"
-	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/proof"
 )
 
@@ -71,63 +69,6 @@ func TestProofOfAPeer(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
-	}
-}
-
-func TestComing(t *testing.T) {
-	definition := engine.Definition{Volumes: []engine.Volume{
-		{Name: "data", Path: "/data"}, {Name: "shared", Path: "/s", Stays: true},
-		{Kind: engine.Tmpfs, Path: "/fast"},
-	}}
-	offer := func(volumes ...migration.VolumeMoved) *api.Offer {
-		document, err := json.Marshal(volumes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &api.Offer{TreesBytes: 100, VolumesJson: document}
-	}
-	c, err := comingOf(definition, offer(migration.VolumeMoved{Volume: "data", Bytes: 30, Files: 3},
-		migration.VolumeMoved{Volume: "/fast", Bytes: 20},
-		migration.VolumeMoved{Volume: "shared", Bytes: 40}, migration.VolumeMoved{Volume: "none", Bytes: 50}))
-	if err != nil || c.rest != 50 || c.memory != 20 || len(c.volumes) != 2 {
-		t.Errorf("%+v, %v", c, err)
-	}
-	for _, bad := range []*api.Offer{
-		offer(migration.VolumeMoved{Volume: "data", Bytes: -1}),
-		offer(migration.VolumeMoved{Volume: "data", Files: -1}),
-		offer(migration.VolumeMoved{Volume: "data", Bytes: 101}),
-		offer(migration.VolumeMoved{Volume: "data", Bytes: 60},
-			migration.VolumeMoved{Volume: "data", Bytes: 60}), {VolumesJson: []byte("{")},
-	} {
-		if c, err := comingOf(definition, bad); err == nil {
-			t.Errorf("%s: %+v", bad.VolumesJson, c)
-		}
-	}
-}
-
-// TestRoomOfVolumes wants volumes to be compared with the disks that they come to.
-func TestRoomOfVolumes(t *testing.T) {
-	a := newVolumeAgent(t)
-	definition := engine.Definition{Volumes: []engine.Volume{bind("/dev/shm/none/there"),
-		{Kind: engine.Tmpfs, Path: "/fast", SizeBytes: 1 << 20}}}
-	examine := func(bytes, files, memory int64) int {
-		t.Helper()
-		coming := comingFiles{volumes: map[string]migration.VolumeMoved{"/x": {Bytes: bytes, Files: files},
-			"/fast": {Bytes: memory}}}
-		found, err := a.examineDisks(definition, coming, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(append(found, a.examineTmpfs(definition, coming)...))
-	}
-	for _, one := range []struct {
-		bytes, files, memory int64
-		want                 int
-	}{{1 << 10, 10, 1 << 10, 0}, {1 << 50, 10, 0, 1}, {1 << 10, 1 << 50, 0, 1}, {0, 0, 2 << 20, 1},
-		{1 << 50, 0, 2 << 20, 2}} {
-		if got := examine(one.bytes, one.files, one.memory); got != one.want {
-			t.Errorf("%+v: %d problems", one, got)
-		}
 	}
 }
 

@@ -139,7 +139,7 @@ func (s *source) examine(ctx context.Context) error {
 	}
 	s.move.tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
 	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
-	return refuse(append(s.agent.examineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
+	return refuse(append(s.agent.admission.ExamineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
 }
 
 // examineAgain finds what has come since the rounds began and would make the dump fail, while

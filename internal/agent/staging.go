@@ -117,18 +117,18 @@ func (n stagingNode) Has(container string) bool {
 }
 
 // Free implements staging.Target.
-func (n stagingNode) Free() int64 { return n.agent.freeForContainers() }
+func (n stagingNode) Free() int64 { return n.agent.admission.Free() }
 
 // Examine implements staging.Target.
 func (n stagingNode) Examine(ctx context.Context, from string, of engine.Definition,
 	offer *api.Offer) ([]migration.Problem, error) {
-	return n.agent.examineOffer(ctx, from, of, offer)
+	return n.agent.admission.Examine(ctx, from, of, offer)
 }
 
 // Missing implements staging.Target.
 func (n stagingNode) Missing(ctx context.Context, of engine.Definition,
 	problems []migration.Problem) (*api.Reservation, error) {
-	return n.agent.missing(ctx, of, problems)
+	return n.agent.admission.Missing(ctx, of, problems)
 }
 
 // Migration implements staging.Target.

@@ -126,18 +126,18 @@ func (t *target) reserve(ctx context.Context) error {
 		return err
 	}
 	t.agent.reservations.Fill(t.move.tracker.Spec.ID, t.move.tracker.Spec.Source,
-		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
+		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.admission.Free())
 	if err := t.holdImages(); err != nil {
 		return err
 	}
-	problems, err := t.agent.examineOffer(ctx, t.move.tracker.Spec.Source, t.definition, t.offer)
+	problems, err := t.agent.admission.Examine(ctx, t.move.tracker.Spec.Source, t.definition, t.offer)
 	if err != nil {
 		return err
 	}
 	if len(problems) > 0 {
 		return &migration.Refusal{Problems: problems}
 	}
-	reservation, err := t.agent.missing(ctx, t.definition, nil)
+	reservation, err := t.agent.admission.Missing(ctx, t.definition, nil)
 	if err != nil {
 		return err
 	}
@@ -340,7 +340,7 @@ func (t *target) leaveAddress(ctx context.Context) error {
 			t.agent.network.Detach(t.definition.ID))
 	}
 	err := t.agent.network.Detach(t.definition.ID)
-	other, listed := t.agent.holder(ctx, address)
+	other, listed := t.agent.admission.Holder(ctx, address)
 	if listed != nil || other.ID != "" && other.ID != t.definition.ID {
 		return errors.Join(err, listed)
 	}

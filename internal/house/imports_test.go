@@ -11,22 +11,25 @@ import (
 // point down.
 var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
-	"cmd/godwit": "agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
+	"cmd/godwit": "admission agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
 		"engine/docker engine/embedded engine/lxc engine/oci engine/podman engine/shim kernel " +
 		"memory/pager migration network network/wireguard predict scripts units wire/identity",
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api attachment audit cluster criu durable engine " +
+	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/compare files/copies files/image files/inodes files/shared forecast frozen gc guard " +
+		"files/chunk files/compare files/copies files/image files/inodes forecast frozen gc guard " +
 		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
-		"network/wireguard placement placement/controller policy predict reserve residual " +
+		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
 		"restart sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes wire " +
 		"wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
+	// admission: refuses, and moves nothing; the agent tells what is known of the node.
+	"internal/admission": "api criu engine envelopes files kernel migration network policy " +
+		"transfer/layers",
 	// lease: does not find out whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
 	// location: asks migrations where they have containers, and starts none.
@@ -144,7 +147,10 @@ var mayImport = map[string]string{
 	"internal/network/nsstate":   "kernel network/dump",
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",
-	"internal/policy":            "",
+	// node/rpc: translates; what it answers for is a small interface.
+	"internal/node/rpc": "admission api audit durable engine envelopes files files/image files/shared " +
+		"guard migration policy predict transfer/layers wire wire/identity",
+	"internal/policy": "",
 	// predict: a function of measurements.
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",

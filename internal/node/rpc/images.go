@@ -1,7 +1,8 @@
-package agent
+package rpc
 
 import (
 	"context"
+	"io"
 
 	"google.golang.org/grpc"
 
@@ -10,12 +11,32 @@ import (
 	"github.com/godwit/godwit/internal/files/image"
 )
 
+// ImageService answers for the images of the node's own engine.
+type ImageService struct {
+	Store      Images
+	Containers Containers // of the same engine
+}
+
+// Images are stored on the node. See image.Store.
+type Images interface {
+	LoadStream(ctx context.Context, archive io.Reader, progress image.Progress) ([]image.Image, error)
+	Pull(ctx context.Context, ref string, options image.PullOptions,
+		progress image.Progress) (image.Image, error)
+	List() ([]image.Image, error)
+	Remove(ctx context.Context, ref string, inUse func(imageID string) bool) error
+}
+
+// Containers of an engine.
+type Containers interface {
+	List(ctx context.Context) ([]engine.Container, error)
+}
+
 // LoadImage takes an archive.
-func (s *localService) LoadImage(stream grpc.BidiStreamingServer[api.Chunk, api.ImageProgress]) error {
-	loaded, err := s.agent.images.LoadStream(stream.Context(), &chunkReader{stream: stream},
+func (s *ImageService) LoadImage(stream grpc.BidiStreamingServer[api.Chunk, api.ImageProgress]) error {
+	loaded, err := s.Store.LoadStream(stream.Context(), &chunkReader{stream: stream},
 		imageProgress(stream))
 	if err != nil {
-		return wireError(err)
+		return Error(err)
 	}
 	for _, one := range loaded {
 		if err := stream.Send(&api.ImageProgress{Image: describeImage(one)}); err != nil {
@@ -54,20 +75,20 @@ func imageProgress(stream progressSender) func(string) {
 }
 
 // PullImage brings an image from a registry.
-func (s *localService) PullImage(request *api.PullImageRequest,
+func (s *ImageService) PullImage(request *api.PullImageRequest,
 	stream grpc.ServerStreamingServer[api.ImageProgress]) error {
 	options := image.PullOptions{PlainHTTP: request.PlainHttp}
-	pulled, err := s.agent.images.Pull(stream.Context(), request.Reference, options, imageProgress(stream))
+	pulled, err := s.Store.Pull(stream.Context(), request.Reference, options, imageProgress(stream))
 	if err != nil {
-		return wireError(err)
+		return Error(err)
 	}
 	return stream.Send(&api.ImageProgress{Image: describeImage(pulled)})
 }
 
-func (s *localService) ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesReply, error) {
-	images, err := s.agent.images.List()
+func (s *ImageService) ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesReply, error) {
+	images, err := s.Store.List()
 	if err != nil {
-		return nil, wireError(err)
+		return nil, Error(err)
 	}
 	reply := &api.ListImagesReply{}
 	for _, one := range images {
@@ -84,17 +105,17 @@ func describeImage(one image.Image) *api.Image {
 }
 
 // RemoveImage removes a name, and the image with the last one, unless a container uses it.
-func (s *localService) RemoveImage(ctx context.Context,
+func (s *ImageService) RemoveImage(ctx context.Context,
 	request *api.RemoveImageRequest) (*api.RemoveImageReply, error) {
-	containers, err := s.agent.embedded.List(ctx) // other engines have images of their own
+	containers, err := s.Containers.List(ctx) // other engines have images of their own
 	if err != nil {
-		return nil, wireError(err)
+		return nil, Error(err)
 	}
 	used, unknown := map[string]bool{}, false
 	for _, container := range containers {
 		unknown = unknown || container.State == engine.Damaged
 		used[container.Definition.ImageID] = true
 	}
-	err = s.agent.images.Remove(ctx, request.Reference, func(id string) bool { return used[id] || unknown })
-	return &api.RemoveImageReply{}, wireError(err)
+	err = s.Store.Remove(ctx, request.Reference, func(id string) bool { return used[id] || unknown })
+	return &api.RemoveImageReply{}, Error(err)
 }

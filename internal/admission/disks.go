@@ -1,4 +1,4 @@
-package agent
+package admission
 
 import (
 	"errors"
@@ -27,12 +27,12 @@ func comingOf(definition engine.Definition, offer *api.Offer) (comingFiles, erro
 	c := comingFiles{volumes: map[string]migration.VolumeMoved{}, rest: offer.TreesBytes}
 	var told []migration.VolumeMoved
 	if err := envelopes.DecodeList(offer.VolumesJson, &told); err != nil {
-		return c, fmt.Errorf("%w: volumes: %w", errInvalid, err)
+		return c, fmt.Errorf("%w: volumes: %w", api.ErrInvalid, err)
 	}
 	for _, one := range told {
 		if one.Bytes < 0 || one.Files < 0 || one.Bytes > c.rest {
-			return c, fmt.Errorf("%w: volume %.80q of %d bytes in %d files, more than all files", errInvalid,
-				one.Volume, one.Bytes, one.Files)
+			return c, fmt.Errorf("%w: volume %.80q of %d bytes in %d files, more than all files",
+				api.ErrInvalid, one.Volume, one.Bytes, one.Files)
 		}
 		for _, v := range definition.Volumes {
 			if v.Key() != one.Volume || v.Stays {
@@ -55,7 +55,7 @@ type diskNeed struct {
 }
 
 // examineDisks compares what comes with the room on the file systems to which it comes.
-func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles,
+func (a *Admission) examineDisks(definition engine.Definition, coming comingFiles,
 	dryRun bool) ([]migration.Problem, error) {
 	disks := map[uint64]*diskNeed{}
 	need := func(place string, bytes, files int64) error {
@@ -71,7 +71,7 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles,
 		return nil
 	}
 	own, others := a.kept.Bytes(definition.ID)
-	if err := need(a.config.StateDir, coming.rest-own, 0); err != nil {
+	if err := need(a.stateDir, coming.rest-own, 0); err != nil {
 		return nil, err
 	}
 	for _, v := range definition.Volumes {
@@ -87,7 +87,7 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles,
 			return nil, err
 		}
 	}
-	_, keptOn, err := diskOf(a.config.StateDir)
+	_, keptOn, err := diskOf(a.stateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles,
 		if err := errors.Join(files.CheckSpace(disk.place, disk.bytes),
 			checkFiles(disk.place, disk.files)); err != nil {
 			problems = append(problems, migration.Problem{
-				What: "disk of " + a.self.Name, Why: err.Error(),
+				What: "disk of " + a.node, Why: err.Error(),
 				Remedy: "free space there, or choose another node",
 			})
 		}
@@ -109,7 +109,7 @@ func (a *Agent) examineDisks(definition engine.Definition, coming comingFiles,
 
 // yields reports whether there is room only without what is kept of other containers' broken
 // migrations, and removes that then.
-func (a *Agent) yields(container string, disk *diskNeed, kept int64, dryRun bool) bool {
+func (a *Admission) yields(container string, disk *diskNeed, kept int64, dryRun bool) bool {
 	var short *files.NoSpaceError
 	if kept == 0 || !errors.As(files.CheckSpace(disk.place, disk.bytes), &short) ||
 		short.Needed-short.Free > kept {
@@ -152,7 +152,7 @@ func checkFiles(place string, needed int64) error {
 
 // examineTmpfs finds tmpfs volumes without a size whose content does not fit into what the kernel
 // gives one here: half of the memory (tmpfs(5)).
-func (a *Agent) examineTmpfs(definition engine.Definition, coming comingFiles) []migration.Problem {
+func (a *Admission) examineTmpfs(definition engine.Definition, coming comingFiles) []migration.Problem {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
 		return nil
@@ -168,7 +168,7 @@ func (a *Agent) examineTmpfs(definition engine.Definition, coming comingFiles) [
 		if v.Sort() == engine.Tmpfs && moved.Bytes > limit {
 			problems = append(problems, migration.Problem{
 				What: v.String(), Why: fmt.Sprintf("it holds %d MiB, and has room for %d MiB on %s",
-					moved.Bytes>>20, limit>>20, a.self.Name),
+					moved.Bytes>>20, limit>>20, a.node),
 				Remedy: "remove some of its files, or choose another node",
 			})
 		}
