@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -126,7 +127,7 @@ func checkRouted(ctx context.Context, containers routedEngine, subnet netip.Pref
 	for _, routed := range made {
 		devices = append(devices, routed.Device)
 	}
-	if err := network.CheckFree("", subnet, devices...); err != nil {
+	if err := foreign.CheckFree("", subnet, devices...); err != nil {
 		return fmt.Errorf("subnet of the network: %w; choose another with --subnet, the same on all nodes",
 			err)
 	}

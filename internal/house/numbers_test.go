@@ -11,7 +11,7 @@ import (
 const (
 	maxPackageLines  = 15335 // of a package, without tests and generated files
 	maxCycleLines    = 13543 // of files of one package that all need each other
-	maxMethods       = 182   // of a type
+	maxMethods       = 175   // of a type
 	maxFields        = 49    // of a struct
 	maxLongLines     = 51    // that have more than maxColumns
 	maxLongestColumn = 198   // of a line

@@ -1,6 +1,8 @@
 package network
 
-import "net/netip"
+import (
+	"net/netip"
+)
 
 // IsBridged reports whether the container is recorded as being on a bridge.
 func (n *Network) IsBridged(id string, ip netip.Addr) bool {

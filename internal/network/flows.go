@@ -15,6 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
 )
 
 // This node's connection tracking knows how to translate the addresses of connections that came in by a
@@ -77,7 +80,7 @@ func (n *Network) SaveConntrack(ip netip.Addr) error {
 		return nil
 	}
 	one.closing = true
-	if err := n.applyFirewall(); err != nil {
+	if err := n.filterBridged(); err != nil {
 		return err
 	}
 	handle, err := netlink.NewHandleAt(n.ns, unix.NETLINK_NETFILTER)
@@ -124,7 +127,7 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (saved flowElem
 			break
 		}
 		if !translated {
-			saved.addIngress(forward, reverse, ip, flow.Mark&ingressMask, ends)
+			saved.addIngress(forward, reverse, ip, flow.Mark&pool.IngressMask, ends)
 			continue
 		}
 		for _, way := range [][2]packetKind{
@@ -235,7 +238,7 @@ func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 // addFlows adds elements, and makes the table if it is missing. New elements replace old ones for the same
 // packets.
 func (n *Network) addFlows(saved flowElements) error {
-	conn, err := n.filter()
+	conn, err := nft.Open(n.ns)
 	if err != nil {
 		return err
 	}
@@ -317,8 +320,8 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 		}
 	}
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook,
-		priority *nftables.ChainPriority) func(parts ...rule) {
-		return ruleAdder(conn, table,
+		priority *nftables.ChainPriority) func(parts ...nft.Rule) {
+		return nft.Adder(conn, table,
 			conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook,
 				Priority: priority}))
 	}
@@ -337,50 +340,44 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 // arrive gives packets their new destinations. Once one side has sent its last data, its packets renew the
 // entry for a short time only: they are acknowledgements, which come for as long as the other side sends. A
 // packet that begins a connection may reuse the ports of an ended one.
-func (f flowSets) arrive(add func(parts ...rule)) {
-	tcp, udp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq), protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
-	find, done := join(loadFlow(false), findFlow(f.to)), join(is(&expr.Notrack{}), accept())
-	add(tcp, hasFlag(tcpSYN), find,
-		is(&expr.Dynset{SrcRegKey: registerKey, SetName: f.ended.Name, SetID: f.ended.ID,
+func (f flowSets) arrive(add func(parts ...nft.Rule)) {
+	tcp, udp := nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq), nft.Protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
+	find, done := nft.Join(loadFlow(false), findFlow(f.to)),
+		nft.Join(nft.Exprs(&expr.Notrack{}), nft.Accept())
+	add(tcp, nft.HasFlag(nft.SYN), find,
+		nft.Exprs(&expr.Dynset{SrcRegKey: registerKey, SetName: f.ended.Name, SetID: f.ended.ID,
 			Operation: opDelete}))
-	add(tcp, hasFlag(tcpFIN|tcpRST), find, again(f.ended, flowOver))
+	add(tcp, nft.HasFlag(nft.FIN|nft.RST), find, again(f.ended, flowOver))
 	add(tcp, find, hasFlow(f.ended), again(f.ended, flowOver), again(f.to, flowOver), mayFragment(),
-		rewrite(offsetDestination, offsetPort, checksumTCP), done)
-	add(tcp, find, again(f.to, flowIdle), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP),
+		rewrite(nft.OffsetDestination, nft.OffsetPort, nft.ChecksumTCP), done)
+	add(tcp, find, again(f.to, flowIdle), mayFragment(),
+		rewrite(nft.OffsetDestination, nft.OffsetPort, nft.ChecksumTCP),
 		done)
-	add(udp, hasChecksum(true), find, again(f.to, flowOver), mayFragment(),
-		rewrite(offsetDestination, offsetPort, checksumUDP), done)
-	add(udp, hasChecksum(false), find, again(f.to, flowOver), mayFragment(),
-		rewrite(offsetDestination, offsetPort, noChecksum), done)
+	add(udp, nft.HasChecksum(true), find, again(f.to, flowOver), mayFragment(),
+		rewrite(nft.OffsetDestination, nft.OffsetPort, nft.ChecksumUDP), done)
+	add(udp, nft.HasChecksum(false), find, again(f.to, flowOver), mayFragment(),
+		rewrite(nft.OffsetDestination, nft.OffsetPort, nft.NoChecksum), done)
 }
 
 // leave gives new sources to packets that have been given their new destination here, and so are not
 // tracked. A reset ends the other side of its connection, too.
-func (f flowSets) leave(add func(parts ...rule)) {
-	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from),
+func (f flowSets) leave(add func(parts ...nft.Rule)) {
+	find := nft.Join(nft.InState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from),
 		again(f.from, flowIdle))
-	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumTCP))
-	udp := protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
-	add(udp, hasChecksum(true), find, rewrite(offsetSource, 0, checksumUDP))
-	add(udp, hasChecksum(false), find, rewrite(offsetSource, 0, noChecksum))
-	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), hasFlag(tcpRST), ctState(expr.CtStateBitUNTRACKED),
+	add(nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(nft.OffsetSource, 0, nft.ChecksumTCP))
+	udp := nft.Protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
+	add(udp, nft.HasChecksum(true), find, rewrite(nft.OffsetSource, 0, nft.ChecksumUDP))
+	add(udp, nft.HasChecksum(false), find, rewrite(nft.OffsetSource, 0, nft.NoChecksum))
+	add(nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq), nft.HasFlag(nft.RST),
+		nft.InState(expr.CtStateBitUNTRACKED),
 		loadFlow(true), findFlow(f.to), again(f.ended, flowOver), again(f.to, flowOver))
 }
 
 // opDelete removes an element (NFT_DYNSET_OP_DELETE, linux/netfilter/nf_tables.h).
 const opDelete = 2
 
-// hasFlag matches TCP segments with one of these flags.
-func hasFlag(flags byte) rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
-		Offset: offsetTCPFlags, Len: 1},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1,
-			Mask: []byte{flags}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{0}})
-}
-
 // loadFlow loads the packet's key, or the key of its answer.
-func loadFlow(answer bool) rule {
+func loadFlow(answer bool) nft.Rule {
 	load := func(register, base, offset, length uint32) *expr.Payload {
 		return &expr.Payload{DestRegister: register, Base: expr.PayloadBase(base), Offset: offset,
 			Len: length}
@@ -389,34 +386,35 @@ func loadFlow(answer bool) rule {
 	if answer {
 		from, to = to, from
 	}
-	return is(
+	return nft.Exprs(
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: registerKey},
-		load(from, unix.NFT_PAYLOAD_NETWORK_HEADER, offsetSource, 4),
+		load(from, unix.NFT_PAYLOAD_NETWORK_HEADER, nft.OffsetSource, 4),
 		load(from+1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2),
-		load(to, unix.NFT_PAYLOAD_NETWORK_HEADER, offsetDestination, 4),
-		load(to+1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, offsetPort, 2),
+		load(to, unix.NFT_PAYLOAD_NETWORK_HEADER, nft.OffsetDestination, 4),
+		load(to+1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, nft.OffsetPort, 2),
 	)
 }
 
 // findFlow looks up the translation for the key.
-func findFlow(set *nftables.Set) rule {
-	return is(&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound, IsDestRegSet: true,
-		SetName: set.Name, SetID: set.ID})
+func findFlow(set *nftables.Set) nft.Rule {
+	return nft.Exprs(&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound,
+		IsDestRegSet: true,
+		SetName:      set.Name, SetID: set.ID})
 }
 
 // hasFlow matches packets whose key is in the set.
-func hasFlow(set *nftables.Set) rule {
-	return is(&expr.Lookup{SourceRegister: registerKey, SetName: set.Name, SetID: set.ID})
+func hasFlow(set *nftables.Set) nft.Rule {
+	return nft.Exprs(&expr.Lookup{SourceRegister: registerKey, SetName: set.Name, SetID: set.ID})
 }
 
 // again renews the timeout of the element that was found for the key.
-func again(set *nftables.Set, timeout time.Duration) rule {
+func again(set *nftables.Set, timeout time.Duration) nft.Rule {
 	update := &expr.Dynset{SrcRegKey: registerKey, SetName: set.Name, SetID: set.ID,
 		Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout}
 	if set.IsMap {
 		update.SrcRegData = registerFound
 	}
-	return is(update)
+	return nft.Exprs(update)
 }
 
 // Offsets of IPv4's checksum and flags.
@@ -427,23 +425,23 @@ const (
 )
 
 // rewrite replaces an address and its port by the result of the lookup.
-func rewrite(address, port, checksum uint32) rule {
-	return is(
+func rewrite(address, port, checksum uint32) nft.Rule {
+	return nft.Exprs(
 		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound,
 			Base: expr.PayloadBaseNetworkHeader, Offset: address,
 			Len: 4, CsumType: expr.CsumTypeInet, CsumOffset: offsetChecksum,
 			CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR},
 		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound + 1,
 			Base: expr.PayloadBaseTransportHeader, Offset: port,
-			Len: 2, CsumType: checksumType(checksum), CsumOffset: checksum},
+			Len: 2, CsumType: nft.ChecksumType(checksum), CsumOffset: checksum},
 	)
 }
 
 // mayFragment allows the packet to be fragmented. The path to another node has a smaller MTU than the
 // connection learnt when it began. The sender would not understand an ICMP message about that, because it
 // knows neither of the addresses in the message.
-func mayFragment() rule {
-	return is(
+func mayFragment() nft.Rule {
+	return nft.Exprs(
 		&expr.Payload{DestRegister: registerKey, Base: expr.PayloadBaseNetworkHeader, Offset: offsetFlags,
 			Len: 2},
 		&expr.Bitwise{SourceRegister: registerKey, DestRegister: registerKey, Len: 2,
@@ -456,7 +454,7 @@ func mayFragment() rule {
 
 // forgetFlows removes the saved entries of an address, and the table if no container needs it any more.
 func (n *Network) forgetFlows(ip netip.Addr) error {
-	conn, err := n.filter()
+	conn, err := nft.Open(n.ns)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/nft"
 )
 
 // Connections without address translation lose only their ingress marks when an engine deletes their
@@ -29,7 +31,8 @@ func (f *flowElements) addIngress(forward, reverse packetKind, ip netip.Addr, ma
 	if ends || leaves.protocol == unix.IPPROTO_UDP {
 		timeout = flowOver
 	}
-	f.ingress = append(f.ingress, nftables.SetElement{Key: leaves.key(), Val: native(mark), Timeout: timeout})
+	f.ingress = append(f.ingress, nftables.SetElement{Key: leaves.key(), Val: nft.Native(mark),
+		Timeout: timeout})
 }
 
 // replaceIngress adds ingress marks, with their full timeouts: packets do not renew them. If the map
@@ -61,12 +64,12 @@ func (n *Network) makeIngress(conn *nftables.Conn, table *nftables.Table, sets f
 		Hooknum:  nftables.ChainHookPrerouting,
 		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 3)})
 	conn.FlushChain(chain)
-	add := ruleAdder(conn, table, chain)
-	restored := join(notMarkedWith(n.config.NodeNumber), loadFlow(false), findFlow(sets.ingress),
-		is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
+	add := nft.Adder(conn, table, chain)
+	restored := nft.Join(nft.NotMarkedWith(n.pool.Number), loadFlow(false), findFlow(sets.ingress),
+		nft.Exprs(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: registerFound, SourceRegister: true}))
-	tcp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq)
-	add(tcp, ctState(expr.CtStateBitNEW), opensNone(), restored)
-	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), ctState(expr.CtStateBitNEW), restored)
+	tcp := nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq)
+	add(tcp, nft.InState(expr.CtStateBitNEW), nft.OpensNone(), restored)
+	add(nft.Protocol(unix.IPPROTO_UDP, expr.CmpOpEq), nft.InState(expr.CtStateBitNEW), restored)
 	return conn.Flush()
 }

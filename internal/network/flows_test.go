@@ -15,6 +15,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/filter"
+	"github.com/godwit/godwit/internal/network/foreign"
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 func tuple(protocol uint8, from string, fromPort uint16, to string, toPort uint16) netlink.IPTuple {
@@ -59,7 +65,7 @@ func TestFlowElements(t *testing.T) {
 	}
 	marked := tcpFlow(established, tuple(6, "10.99.1.2", 5003, "172.30.0.2", 80),
 		tuple(6, "172.30.0.2", 80, "10.99.1.2", 5003))
-	marked.Mark = 7<<ingressShift | 1 // the last bit is not ours
+	marked.Mark = 7<<pool.IngressShift | 1 // the last bit is not ours
 	tracked = append(tracked, marked)
 	saved := elementsOf(tracked, ip)
 	for i, flow := range tracked {
@@ -100,7 +106,7 @@ func TestFlowElements(t *testing.T) {
 	}
 	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(saved.ingress) != 1 ||
 		!bytes.Equal(saved.ingress[0].Key, key) ||
-		!bytes.Equal(saved.ingress[0].Val, native(7<<ingressShift)) {
+		!bytes.Equal(saved.ingress[0].Val, nft.Native(7<<pool.IngressShift)) {
 		t.Errorf("ingress marks: %+v", saved.ingress)
 	}
 	if match := concerns(ip); !match(to[0]) || concerns(netip.MustParseAddr("172.30.0.3"))(to[0]) {
@@ -143,14 +149,15 @@ func TestFlowsEnd(t *testing.T) {
 // flowTimes returns when the saved destinations for a client's port expire.
 func (s *site) flowTimes(node string, port uint16) (times []time.Duration) {
 	s.t.Helper()
-	conn, err := s.nodes[node].filter()
+	conn, err := nft.Open(s.nodes[node].ns)
 	must(s.t, err)
 	sets, err := describeFlows(&nftables.Table{Name: flowTable, Family: nftables.TableFamilyIPv4})
 	must(s.t, err)
 	elements, err := conn.GetSetElements(sets.to)
 	must(s.t, err)
 	for _, e := range elements {
-		if bytes.Equal(e.Key[8:10], bigEndian(port)) || bytes.Equal(e.Key[16:18], bigEndian(port)) {
+		if bytes.Equal(e.Key[8:10], filter.BigEndian(port)) ||
+			bytes.Equal(e.Key[16:18], filter.BigEndian(port)) {
 			times = append(times, e.Expires)
 		}
 	}
@@ -259,15 +266,15 @@ func TestForgottenConnections(t *testing.T) {
 	s.away(ip)
 	s.must("b", "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "172.30.0.0/24", "!", "-o", engineBridge,
 		"-j", "MASQUERADE")
-	s.must("b", "iptables", "-N", passChain)
+	s.must("b", "iptables", "-N", foreign.PassChain)
 	s.must("b", "iptables", "-P", "FORWARD", "DROP") // as Docker
-	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
+	s.must("b", "iptables", "-A", "FORWARD", "-j", foreign.PassChain)
 	s.must("b", "iptables", "-A", "FORWARD", "-i", "client0", "-j", "ACCEPT")
 	must(t, b.KeepPassing())
 	_, far, err := net.ParseCIDR("198.18.0.1/32")
 	must(t, err)
 	s.must("c", "ip", "address", "add", far.String(), "dev", "lo")
-	toContainer := s.nodes["c"].via(hostNet(ip), b.config.NodeNumber, unix.RT_TABLE_MAIN)
+	toContainer := s.nodes["c"].via(rtnl.HostNet(ip), b.config.NodeNumber, unix.RT_TABLE_MAIN)
 	toContainer.Src = far.IP
 	must(t, s.nodes["c"].links.RouteReplace(toContainer))
 	must(t, s.nodes["a"].links.RouteReplace(s.nodes["a"].via(far, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
@@ -334,7 +341,7 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 	s.away(ip)
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "10.99.1.2", 5003, ip.String(), 80),
 		tuple(6, ip.String(), 80, "10.99.1.2", 5003))
-	flow.Mark = 1 << ingressShift
+	flow.Mark = 1 << pool.IngressShift
 	saved := elementsOf([]*netlink.ConntrackFlow{flow}, ip)
 	b := s.nodes["b"]
 	for range 2 {
@@ -362,7 +369,7 @@ func TestForgetIngressMarks(t *testing.T) {
 	for _, ip := range []netip.Addr{gone, stays} {
 		flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 			tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
-		flow.Mark = 1 << ingressShift
+		flow.Mark = 1 << pool.IngressShift
 		must(t, b.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
 	}
 	must(t, b.forgetFlows(gone))

@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // Until a container is plugged in, the MTU of its interface is a byte smaller. Otherwise a socket restored
@@ -49,7 +51,7 @@ func narrowRoutes(inside *netlink.Handle, address Address) error {
 // widen undoes narrow and narrowRoutes, and nothing else; it is idempotent. A container with enough
 // privileges may have renamed or removed the interface or changed its MTU; widen leaves such changes alone.
 func widen(path string, attached *attachment) error {
-	inside, err := openNamespace(path)
+	inside, err := namespace.Open(path)
 	if err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func widen(path string, attached *attachment) error {
 	}
 	defer handle.Close()
 	eth0, err := handle.LinkByName(insideDevice)
-	if isLinkNotFound(err) {
+	if rtnl.IsLinkNotFound(err) {
 		return nil
 	}
 	address := attached.address

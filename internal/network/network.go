@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,7 +14,12 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/filter"
+	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/network/hold"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -24,15 +28,19 @@ type Network struct {
 	config Config
 	ns     netns.NsHandle
 	links  *netlink.Handle
-	leases *leases
+	pool   pool.Pool
+	leases *pool.Leases
 	holds  *hold.Set // has its own lock, which is taken after mu
+	// each has its own lock, which is taken after mu
+	filter     *filter.Filter // made by setUp
+	suppressed *filter.Suppression
+	passages   *foreign.Passes
 
 	mu         sync.Mutex
 	underlay   netlink.Link      // the interface with the node's underlay address
 	overlay    *wireguard.Device // nil: packets between nodes are not encrypted
 	key        wireguard.Key     // this node's private key
 	public     wireguard.Key     // the public key for it
-	guarded    bool              // this node did not forward packets before: see forwardChain
 	tunnel     netlink.Link
 	mtu        int
 	peers      map[int]Peer            // by number
@@ -40,15 +48,12 @@ type Network struct {
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
 	unfinished bool                    // places not saved, or unknown to the packet filter
 	routed     []RoutedNetwork
-	unrouted   bool                            // something that routed networks need has failed
-	lasting    map[int]bool                    // bridges, by index, whose hardware address is fixed
-	suppressed map[netip.Addr]net.HardwareAddr // hardware addresses whose packets bridges drop
-	tables     map[int]*tun                    // routing tables of holds' devices
+	unrouted   bool         // something that routed networks need has failed
+	lasting    map[int]bool // bridges, by index, whose hardware address is fixed
+	tables     map[int]*tun // routing tables of holds' devices
 	background sync.WaitGroup
 	watching   sync.WaitGroup // see watchBridges
 	closed     chan struct{}  // closed when Close begins
-
-	forbidden bool // none of allowedRules is in place: see keepAllowed
 
 	contradicting bool      // contradictLater repeats: see contradict
 	contradicted  time.Time // until when it repeats
@@ -59,7 +64,6 @@ type attachment struct {
 	address Address
 	device  string // the node's end of the veth pair, or the bridge on which it is
 	bridged bool   // the connection is its engine's
-	plugged bool   // it may send
 	blocked bool   // it receives nothing: see blockNamespace
 }
 
@@ -84,7 +88,7 @@ func open(config Config) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network configuration: %w", err)
 	}
-	ns, err := openNamespace(config.Namespace)
+	ns, err := namespace.Open(config.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +97,16 @@ func open(config Config) (*Network, error) {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket: %w", err), ns.Close())
 	}
 	n := &Network{
-		config: config, ns: ns, links: handle,
+		config: config, pool: config.pool(), ns: ns, links: handle,
 		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		lasting: map[int]bool{}, suppressed: map[netip.Addr]net.HardwareAddr{}, tables: map[int]*tun{},
+		lasting: map[int]bool{}, tables: map[int]*tun{},
 		closed: make(chan struct{}),
 	}
+	n.suppressed = filter.NewSuppression(ns, config.Log)
+	n.passages = foreign.NewPasses(foreign.PassesConfig{Namespace: ns, Path: config.Namespace,
+		Pool:     config.Pool,
+		StateDir: config.StateDir})
+	n.filter = filter.New(filter.Config{Namespace: ns})
 	n.holds = hold.NewSet(config.HoldBytes, heldRoutes{n})
 	return n, nil
 }
@@ -106,10 +115,10 @@ func open(config Config) (*Network, error) {
 func (n *Network) setUp() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.checkPool(); err != nil {
+	if err := foreign.CheckPool(n.config.Namespace, n.config.Pool); err != nil {
 		return err
 	}
-	leases, err := openLeases(filepath.Join(n.config.StateDir, "addresses.json"), n.config)
+	leases, err := pool.OpenLeases(filepath.Join(n.config.StateDir, "addresses.json"), n.pool)
 	if err != nil {
 		return err
 	}
@@ -117,12 +126,14 @@ func (n *Network) setUp() error {
 	if err := os.MkdirAll(filepath.Join(n.config.RunDir, "netns"), 0o755); err != nil {
 		return fmt.Errorf("make the directory of network namespaces: %w", err)
 	}
-	if err := n.findForwarding(); err != nil {
+	guarded, err := n.findForwarding()
+	if err != nil {
 		return err
 	}
 	if err := errors.Join(n.findUnderlay(), n.openOverlay()); err != nil {
 		return err
 	}
+	n.openFilter(guarded)
 	if err := n.bringUpTunnel(); err != nil {
 		return err
 	}
@@ -135,7 +146,7 @@ func (n *Network) setUp() error {
 	if err := n.baseRoutes(); err != nil {
 		return err
 	}
-	if err := errors.Join(n.applyFirewall(), n.removeSuppressed()); err != nil {
+	if err := errors.Join(n.filter.Apply(), n.suppressed.Remove()); err != nil {
 		return err
 	}
 	if err := n.startForwarding(); err != nil {
@@ -145,11 +156,20 @@ func (n *Network) setUp() error {
 	return n.trackLoosely()
 }
 
+// Open makes the packet filter, for the underlay that was found.
+func (n *Network) openFilter(guarded bool) {
+	n.filter = filter.New(filter.Config{Namespace: n.ns, Pool: n.pool, Underlay: n.config.Underlay,
+		UnderlayDevice: n.underlay.Attrs().Name, Encrypted: n.config.encrypted(),
+		TunnelPort: n.config.Port, OverlayPort: n.config.wireguardPort(), Guarded: guarded})
+}
+
 // trackLoosely makes the node's connection tracking also translate packets that it takes for out of the
 // window. What it sees of a moving container differs from what the ends see. A packet of a masqueraded
 // connection that is not translated back is for the node itself, which answers it with a reset.
 func (n *Network) trackLoosely() error {
-	err := within(n.ns, func() error { return sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1") })
+	err := namespace.Within(n.ns, func() error {
+		return namespace.Sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1")
+	})
 	// a kernel without connection tracking of TCP has no windows
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("let the node follow connections that move: %w", err)
@@ -159,14 +179,25 @@ func (n *Network) trackLoosely() error {
 
 // baseRoutes makes the blackholes, and the rule that looks up the pool's addresses in the main table only.
 func (n *Network) baseRoutes() error {
-	for _, prefix := range []netip.Prefix{n.config.Pool, n.config.subnet(n.config.NodeNumber)} {
+	for _, prefix := range []netip.Prefix{n.config.Pool, n.pool.Own()} {
 		if err := n.addBlackhole(prefix); err != nil {
 			return err
 		}
 	}
 	toPool := netlink.NewRule()
-	toPool.Priority, toPool.Table, toPool.Dst = priorityPool, unix.RT_TABLE_MAIN, ipNet(n.config.Pool)
+	toPool.Priority, toPool.Table, toPool.Dst = priorityPool, unix.RT_TABLE_MAIN, rtnl.IPNet(n.config.Pool)
 	return n.addRules(toPool, n.ingressRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
+}
+
+// SuppressARP makes the node's bridges drop packets from a container: see Suppression.Suppress.
+func (n *Network) SuppressARP(ip netip.Addr, mac string) error { return n.suppressed.Suppress(ip, mac) }
+
+// AllowARP undoes SuppressARP. It is idempotent.
+func (n *Network) AllowARP(ip netip.Addr) error { return n.suppressed.Allow(ip) }
+
+// Obstacles lists the obstacles on this node.
+func (n *Network) Obstacles() ([]foreign.Obstacle, error) {
+	return foreign.Obstacles(n.config.Namespace, n.config.Pool)
 }
 
 // MTU returns the MTU of the tunnel, and so of new containers.
@@ -176,11 +207,20 @@ func (n *Network) MTU() int {
 	return n.mtu
 }
 
+// Lease assigns a container an address for life, or returns the one that it has: see Leases.Lease.
+func (n *Network) Lease(id string) (Address, error) { return n.leases.Lease(id, n.MTU()) }
+
+// ReleaseLease takes back the address of a container that no longer exists on any node. It is idempotent.
+func (n *Network) ReleaseLease(id string) error { return n.leases.Release(id) }
+
+// Leases lists the assigned addresses of this node, in order.
+func (n *Network) Leases() []Lease { return n.leases.List() }
+
 // NodeAddress returns this node's own address in the pool, the source of its packets to containers.
-func (n *Network) NodeAddress() netip.Addr { return n.config.nodeAddress(n.config.NodeNumber) }
+func (n *Network) NodeAddress() netip.Addr { return n.pool.NodeAddress(n.pool.Number) }
 
 // Home returns the number of the node to which a container address belongs; it refuses other addresses.
-func (n *Network) Home(ip netip.Addr) (int, error) { return n.config.home(ip) }
+func (n *Network) Home(ip netip.Addr) (int, error) { return n.pool.Home(ip) }
 
 // NetnsPath returns the path at which the network namespace of an attached container is mounted.
 func (n *Network) NetnsPath(id string) string { return filepath.Join(n.config.RunDir, "netns", id) }

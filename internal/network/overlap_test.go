@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/foreign"
 )
 
 // bridge makes a device with an address, as Podman does.
@@ -74,7 +76,7 @@ func TestInUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.t = t
-			ns := namespace(t, s.dir, "new")
+			ns := makeTestNamespace(t, s.dir, "new")
 			inside(t, ns, func(h *netlink.Handle) error {
 				under := bridge(t, h, "under0", "198.51.100.1/24")
 				return h.RouteAdd(&netlink.Route{LinkIndex: under.Attrs().Index, Gw: gateway})
@@ -88,8 +90,8 @@ func TestInUse(t *testing.T) {
 				RunDir:   t.TempDir(), StateDir: t.TempDir(), Namespace: s.dir + "/new"}
 			check := func() {
 				t.Helper()
-				err := CheckFree(config.Namespace, config.Pool, one.except)
-				if errors.Is(err, ErrInUse) != (one.found != "") || one.found != "" &&
+				err := foreign.CheckFree(config.Namespace, config.Pool, one.except)
+				if errors.Is(err, foreign.ErrInUse) != (one.found != "") || one.found != "" &&
 					!strings.Contains(err.Error(), one.found) {
 					t.Errorf("%v, want %q", err, one.found)
 				}
@@ -104,7 +106,7 @@ func TestInUse(t *testing.T) {
 					must(t, n.Close())
 					continue
 				}
-				if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "node init") {
+				if !errors.Is(err, foreign.ErrInUse) || !strings.Contains(err.Error(), "node init") {
 					t.Fatalf("the agent: %v", err)
 				}
 				if after := routesOf(t, ns); after != before {
@@ -130,7 +132,8 @@ func TestBlackholeReplacesNobody(t *testing.T) {
 		return nil
 	})
 	before := routesOf(t, s.ns("a"))
-	if err := s.nodes["a"].addBlackhole(netip.MustParsePrefix("10.89.0.0/24")); !errors.Is(err, ErrInUse) {
+	if err := s.nodes["a"].addBlackhole(netip.MustParsePrefix("10.89.0.0/24")); !errors.Is(err,
+		foreign.ErrInUse) {
 		t.Error(err)
 	}
 	must(t, s.nodes["a"].addBlackhole(s.nodes["a"].config.Pool)) // the agent's own

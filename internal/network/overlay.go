@@ -10,6 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -89,7 +92,7 @@ func (n *Network) tunnelEnd() netip.Addr {
 // tunnelEndOf returns the address of a peer's end of the tunnel.
 func (n *Network) tunnelEndOf(peer Peer) netip.Addr {
 	if n.config.encrypted() {
-		return n.config.overlayAddress(peer.Number)
+		return n.pool.OverlayAddress(peer.Number)
 	}
 	return peer.Underlay
 }
@@ -119,13 +122,13 @@ func (n *Network) openOverlay() error {
 func (n *Network) overlayDevice() *wireguard.Device {
 	config := wireguard.Config{
 		Name: OverlayDevice, Way: n.config.Overlay.way(), Links: n.links,
-		Within: func(run func() error) error { return within(n.ns, run) },
-		Group:  groupOverlay,
+		Within: func(run func() error) error { return namespace.Within(n.ns, run) },
+		Group:  pool.GroupOverlay,
 		Socket: filepath.Join(n.config.RunDir, "wireguard.sock"),
 		Log:    filepath.Join(n.config.RunDir, "wireguard.log"),
 	}
 	if n.underlay != nil {
-		config.MTU = min(n.underlay.Attrs().MTU, maxMTU) - n.config.wireguardOverhead()
+		config.MTU = min(n.underlay.Attrs().MTU, pool.MaxMTU) - n.config.wireguardOverhead()
 	}
 	return wireguard.New(config)
 }
@@ -167,7 +170,7 @@ func (n *Network) applyOverlay() error {
 		if peer.Key.IsZero() {
 			continue
 		}
-		one := wireguard.Peer{Key: peer.Key, Address: n.config.overlayAddress(peer.Number)}
+		one := wireguard.Peer{Key: peer.Key, Address: n.pool.OverlayAddress(peer.Number)}
 		if peer.Underlay.IsValid() {
 			one.Endpoint = netip.AddrPortFrom(peer.Underlay, uint16(n.config.wireguardPort()))
 		}
@@ -188,17 +191,19 @@ func (n *Network) routeOverlay(peers []wireguard.Peer) error {
 	if err != nil {
 		return fmt.Errorf("find device %s: %w", OverlayDevice, err)
 	}
-	if err := within(n.ns, func() error { return disableIPv6(OverlayDevice) }); err != nil {
+	if err := namespace.Within(n.ns, func() error {
+		return namespace.DisableIPv6(OverlayDevice)
+	}); err != nil {
 		return fmt.Errorf("prepare device %s: %w", OverlayDevice, err)
 	}
 	err = n.removeRoutes(func(route netlink.Route) bool {
-		to, _ := prefixOf(route.Dst)
+		to, _ := rtnl.PrefixOf(route.Dst)
 		return n.toOverlay(route) &&
 			!slices.ContainsFunc(peers, func(p wireguard.Peer) bool { return p.Address == to.Addr() })
 	})
 	for _, peer := range peers {
-		route := &netlink.Route{Dst: hostNet(peer.Address), Table: unix.RT_TABLE_MAIN,
-			Protocol: routeProtocol,
+		route := &netlink.Route{Dst: rtnl.HostNet(peer.Address), Table: unix.RT_TABLE_MAIN,
+			Protocol: pool.RouteProtocol,
 			Scope:    unix.RT_SCOPE_LINK, LinkIndex: link.Attrs().Index, Src: n.tunnelEnd().AsSlice()}
 		if failed := n.links.RouteReplace(route); failed != nil {
 			err = errors.Join(err, fmt.Errorf("route to %s by %s: %w", peer.Address, OverlayDevice, failed))
@@ -209,7 +214,7 @@ func (n *Network) routeOverlay(peers []wireguard.Peer) error {
 
 // toOverlay reports whether a route leads to a node's end of the tunnel.
 func (n *Network) toOverlay(route netlink.Route) bool {
-	to, ok := prefixOf(route.Dst)
+	to, ok := rtnl.PrefixOf(route.Dst)
 	return ok && n.overlay != nil && to.IsSingleIP() && n.config.Pool.Contains(to.Addr()) &&
 		to.Addr().As4()[3] == 255
 }

@@ -6,12 +6,16 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/network/hold"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // Priorities of our rules, in the order in which the kernel evaluates them, after its local table and
@@ -22,15 +26,6 @@ const (
 	priorityIngress               // answers: to the node through which the connection came in
 	priorityHome                  // other packets of a container that is away from home: home
 	priorityEnd
-)
-
-// routeProtocol marks our routes (RTPROT, linux/rtnetlink.h: unregistered values over 4 are free).
-const routeProtocol = 103
-
-// Ingress marks in packet and connection marks: the number of the node by which a connection came in.
-const (
-	ingressShift = 16
-	ingressMask  = maxNodeNumber << ingressShift
 )
 
 // Our routing tables are numbered from these. Only the owner of a number may use it, so the numbers are
@@ -74,7 +69,7 @@ func (n *Network) known(ip netip.Addr) error {
 	if n.bridged[ip] != nil {
 		return nil
 	}
-	_, err := n.config.home(ip)
+	_, err := n.pool.Home(ip)
 	return err
 }
 
@@ -104,7 +99,7 @@ func (n *Network) Unroute(ip netip.Addr) error {
 	if n.bridged[ip] != nil {
 		return n.forgetBridged(ip)
 	}
-	if _, err := n.config.home(ip); err != nil {
+	if _, err := n.pool.Home(ip); err != nil {
 		return err
 	}
 	if n.holds.Holding(ip) {
@@ -121,7 +116,7 @@ func (n *Network) switchTo(ip netip.Addr, to Destination) error {
 	if one := n.bridged[ip]; one != nil {
 		return n.switchBridged(one, to)
 	}
-	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
+	route, err := n.routeTo(rtnl.HostNet(ip), to, unix.RT_TABLE_MAIN, ip)
 	if err != nil {
 		return fmt.Errorf("route %s to %s: %w", ip, to, err)
 	}
@@ -158,7 +153,7 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 		return nil, ErrNotAttached
 	}
 	link, err := n.links.LinkByName(attached.device)
-	if isLinkNotFound(err) {
+	if rtnl.IsLinkNotFound(err) {
 		return nil, fmt.Errorf("device %s: %w", attached.device, ErrEnded)
 	}
 	if err != nil {
@@ -175,7 +170,7 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 // via returns a route through the tunnel to a peer.
 func (n *Network) via(prefix *net.IPNet, number, table int) *netlink.Route {
 	route := n.route(prefix, table)
-	route.LinkIndex, route.Gw = n.tunnel.Attrs().Index, net.IP(n.config.nodeAddress(number).AsSlice())
+	route.LinkIndex, route.Gw = n.tunnel.Attrs().Index, net.IP(n.pool.NodeAddress(number).AsSlice())
 	route.Flags = int(netlink.FLAG_ONLINK)
 	return route
 }
@@ -183,32 +178,34 @@ func (n *Network) via(prefix *net.IPNet, number, table int) *netlink.Route {
 // route returns a route with the common attributes of our routes. The source is the node's address in the
 // pool, so that containers everywhere know the way back to the node.
 func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
-	return &netlink.Route{Dst: prefix, Table: table, Protocol: routeProtocol,
+	return &netlink.Route{Dst: prefix, Table: table, Protocol: pool.RouteProtocol,
 		Src: net.IP(n.NodeAddress().AsSlice())}
 }
 
 // plug lets a container send. If the container's home is another node, packets to hosts outside go home.
 func (n *Network) plug(ip netip.Addr, id string) error {
-	if err := errors.Join(n.unblock(id, n.containers[id]), n.allow(n.containers[id], true)); err != nil {
+	attached := n.containers[id]
+	err := n.unblock(id, attached)
+	if attached.bridged {
+		return err // connections that it opens leave by this node
+	}
+	if err := errors.Join(err, n.filter.Allow(attached.device, ip, true)); err != nil {
 		return err
 	}
-	if n.containers[id].bridged {
-		return nil // connections that it opens leave by this node
-	}
-	number, err := n.config.home(ip)
+	number, err := n.pool.Home(ip)
 	if err != nil || number == n.config.NodeNumber {
 		return err
 	}
 	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.Src = priorityHome, peerTable(number), hostNet(ip)
+	rule.Priority, rule.Table, rule.Src = priorityHome, peerTable(number), rtnl.HostNet(ip)
 	return n.addRules(rule)
 }
 
 // unplug undoes plug for all containers here that have the address.
 func (n *Network) unplug(ip netip.Addr) error {
 	for _, attached := range n.containers {
-		if attached.address.IP == ip {
-			if err := n.allow(attached, false); err != nil {
+		if attached.address.IP == ip && !attached.bridged {
+			if err := n.filter.Allow(attached.device, ip, false); err != nil {
 				return err
 			}
 		}
@@ -257,10 +254,10 @@ func (n *Network) EndQuiesce(ip netip.Addr) error {
 
 // ingressRule sends answers with an ingress mark to a table.
 func (n *Network) ingressRule(number, table int) *netlink.Rule {
-	mask := uint32(ingressMask)
+	mask := uint32(pool.IngressMask)
 	rule := netlink.NewRule()
 	rule.Priority, rule.Table = priorityIngress, table
-	rule.Mark, rule.Mask = uint32(number)<<ingressShift, &mask
+	rule.Mark, rule.Mask = uint32(number)<<pool.IngressShift, &mask
 	return rule
 }
 
@@ -310,7 +307,7 @@ func (n *Network) removeRoutes(match func(netlink.Route) bool) error {
 
 // listRoutes finds our routes in all tables.
 func (n *Network) listRoutes() ([]netlink.Route, error) {
-	filter := &netlink.Route{Protocol: routeProtocol, Table: unix.RT_TABLE_UNSPEC}
+	filter := &netlink.Route{Protocol: pool.RouteProtocol, Table: unix.RT_TABLE_UNSPEC}
 	routes, err := dump.Whole(func() ([]netlink.Route, error) {
 		return n.links.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|
 			netlink.RT_FILTER_TABLE)
@@ -325,9 +322,33 @@ func (n *Network) listRoutes() ([]netlink.Route, error) {
 func isHostRoute(ip netip.Addr) func(netlink.Route) bool {
 	return func(route netlink.Route) bool {
 		return route.Table == unix.RT_TABLE_MAIN && route.Dst != nil &&
-			route.Dst.String() == hostNet(ip).String()
+			route.Dst.String() == rtnl.HostNet(ip).String()
 	}
 }
 
-// allAddresses is the default route's prefix.
-func allAddresses() *net.IPNet { return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)} }
+// addBlackhole makes a route to nowhere. It replaces the route of an earlier process, but never another
+// program's.
+func (n *Network) addBlackhole(prefix netip.Prefix) error {
+	route := n.route(rtnl.IPNet(prefix), unix.RT_TABLE_MAIN)
+	route.Type = unix.RTN_BLACKHOLE
+	err := n.links.RouteAdd(route)
+	if errors.Is(err, unix.EEXIST) {
+		var ours []netlink.Route
+		ours, err = n.listRoutes()
+		is := func(r netlink.Route) bool {
+			to, ok := rtnl.PrefixOf(r.Dst)
+			return ok && to == prefix && r.Table == unix.RT_TABLE_MAIN && r.Type == unix.RTN_BLACKHOLE
+		}
+		switch {
+		case err != nil:
+		case slices.ContainsFunc(ours, is):
+			err = n.links.RouteReplace(route)
+		default:
+			err = fmt.Errorf("%s %w: there is another route", prefix, foreign.ErrInUse)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make the blackhole route of %s: %w", prefix, err)
+	}
+	return nil
+}

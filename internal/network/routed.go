@@ -10,6 +10,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // RoutedNetwork is a network of an engine that all nodes have, each with a bridge of its own. The subnet is
@@ -23,16 +27,16 @@ type RoutedNetwork struct {
 
 // Part returns the part of a routed network's subnet from which a node's engine assigns addresses.
 func (r RoutedNetwork) Part(number int) (netip.Prefix, error) {
-	c := Config{Pool: r.Subnet}
+	p := pool.Pool{Prefix: r.Subnet}
 	bits := r.Subnet.Bits()
-	if !r.Subnet.Addr().Is4() || r.Subnet != r.Subnet.Masked() || bits < 8 || bits >= subnetBits {
+	if !r.Subnet.Addr().Is4() || r.Subnet != r.Subnet.Masked() || bits < 8 || bits >= pool.SubnetBits {
 		return netip.Prefix{}, fmt.Errorf("subnet %s is %w: it must be an IPv4 prefix of 8 to 23 bits",
 			r.Subnet, ErrInvalid)
 	}
-	if err := c.checkNumber(number); err != nil {
+	if err := p.CheckNumber(number); err != nil {
 		return netip.Prefix{}, err
 	}
-	return c.subnet(number), nil
+	return p.Subnet(number), nil
 }
 
 // SetRoutedNetworks replaces the set of routed networks. Routes of a removed network stay until the agent
@@ -54,11 +58,11 @@ func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
 		return errors.Join(errs...)
 	}
 	n.routed = good
-	err := errors.Join(n.applyFirewall(), n.remakeBridges())
+	err := errors.Join(n.filterBridged(), n.remakeBridges())
 	if len(n.bridged)+len(n.routed) == 0 {
-		err = errors.Join(err, n.endPass())
+		err = errors.Join(err, n.passages.Remove())
 	} else {
-		err = errors.Join(err, n.letPass())
+		err = errors.Join(err, n.passages.Make())
 	}
 	n.unrouted = err != nil
 	return errors.Join(append(errs, err)...)
@@ -66,7 +70,7 @@ func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
 
 // checkRouted requires a routed network to contain a part for this node, and none of the pool's addresses.
 func (n *Network) checkRouted(routed RoutedNetwork) error {
-	_, err := routed.Part(n.config.NodeNumber)
+	_, err := routed.Part(n.pool.Number)
 	if err == nil && routed.Subnet.Overlaps(n.config.Pool) {
 		err = fmt.Errorf("subnet %s is %w: it overlaps %s", routed.Subnet, ErrInvalid, n.config.Pool)
 	}
@@ -83,7 +87,7 @@ func (n *Network) routeNetworks() error {
 		for number := range n.peers {
 			part, err := routed.Part(number)
 			if err == nil {
-				err = n.links.RouteReplace(n.via(ipNet(part), number, unix.RT_TABLE_MAIN))
+				err = n.links.RouteReplace(n.via(rtnl.IPNet(part), number, unix.RT_TABLE_MAIN))
 			}
 			errs = append(errs, err)
 		}
@@ -99,14 +103,14 @@ func (n *Network) claim(device string, ip netip.Addr) error {
 	if link == nil || err != nil {
 		return err
 	}
-	return within(n.ns, func() error { return announce(link, ip) })
+	return namespace.Within(n.ns, func() error { return announce(link, ip) })
 }
 
 // unclaim undoes claim, as far as possible: containers that have heard the announcement send through this
 // node, which works, too.
 func (n *Network) unclaim(device string, ip netip.Addr) error {
 	link, err := n.links.LinkByName(device)
-	if isLinkNotFound(err) {
+	if rtnl.IsLinkNotFound(err) {
 		return nil
 	}
 	if err == nil {
@@ -122,7 +126,7 @@ func (n *Network) unclaim(device string, ip netip.Addr) error {
 // isGuest reports whether an address is in the part of a routed network that belongs to another node.
 func (n *Network) isGuest(ip netip.Addr) bool {
 	return slices.ContainsFunc(n.routed, func(routed RoutedNetwork) bool {
-		part, err := routed.Part(n.config.NodeNumber)
+		part, err := routed.Part(n.pool.Number)
 		return err == nil && routed.Subnet.Contains(ip) && !part.Contains(ip)
 	})
 }
@@ -197,13 +201,13 @@ func (n *Network) sendHome(device string, ip netip.Addr) error {
 // announceOn makes a bridge's containers send to an address through this node.
 func (n *Network) announceOn(device string, ip netip.Addr) error {
 	link, err := n.links.LinkByName(device)
-	if isLinkNotFound(err) {
+	if rtnl.IsLinkNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("find bridge %s: %w", device, err)
 	}
-	return within(n.ns, func() error { return announce(link, ip) })
+	return namespace.Within(n.ns, func() error { return announce(link, ip) })
 }
 
 // announce sends an unsolicited ARP request for an address, with the device's own hardware address (RFC
@@ -232,7 +236,7 @@ func announce(link netlink.Link, ip netip.Addr) error {
 
 // announceWithin makes a container announce its address.
 func announceWithin(path string, ip netip.Addr) error {
-	inside, err := openNamespace(path)
+	inside, err := namespace.Open(path)
 	if err != nil {
 		return err
 	}
@@ -246,20 +250,5 @@ func announceWithin(path string, ip netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
 	}
-	return within(inside, func() error { return announce(eth0, ip) })
-}
-
-// inRouted matches packets in which the address at this offset is in a routed network, or is not.
-func inRouted(offset uint32, routed RoutedNetwork, within bool) rule {
-	return inPool(offset, routed.Subnet, within)
-}
-
-// bridgedAlternatives returns alternative rules: a packet passes one of them if its address is that of a
-// container on a bridge.
-func (n *Network) bridgedAlternatives(offset uint32, set rule) []rule {
-	all := []rule{set}
-	for _, routed := range n.routed {
-		all = append(all, inRouted(offset, routed, true))
-	}
-	return all
+	return namespace.Within(inside, func() error { return announce(eth0, ip) })
 }

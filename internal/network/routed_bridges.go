@@ -10,6 +10,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // Podman removes a bridge, with all settings that this node has made on it, together with the bridge's last
@@ -27,7 +30,9 @@ func (n *Network) remakeBridges() error {
 		}
 		// This node answers ARP requests for addresses at other nodes, and forwards (ip-sysctl.rst,
 		// proxy_arp).
-		err := within(n.ns, func() error { return sysctl("ipv4/conf/"+routed.Device+"/proxy_arp", "1") })
+		err := namespace.Within(n.ns, func() error {
+			return namespace.Sysctl("ipv4/conf/"+routed.Device+"/proxy_arp", "1")
+		})
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the bridge has gone
 			errs = append(errs, fmt.Errorf("network on %s: %w", routed.Device, err))
 		}
@@ -62,7 +67,7 @@ func (n *Network) proxy(device string, ip netip.Addr) (netlink.Link, error) {
 // through the bridge.
 func (n *Network) bridge(device string) (netlink.Link, error) {
 	link, err := n.links.LinkByName(device)
-	if isLinkNotFound(err) {
+	if rtnl.IsLinkNotFound(err) {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	if err == nil && !n.lasting[link.Attrs().Index] {

@@ -13,19 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/filter"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 // TunnelDevice is the device of the tunnel to the other nodes.
 const TunnelDevice = "gw-vxlan"
-
-// Interface groups by which the packet filter recognises our devices; any program can choose names.
-const (
-	groupContainer = 7441
-	groupTunnel    = 7442
-	groupHold      = 7443
-	groupOverlay   = 7444
-)
 
 // bringUpTunnel makes the VXLAN device, or takes over an existing one with the right settings.
 func (n *Network) bringUpTunnel() error {
@@ -35,8 +31,8 @@ func (n *Network) bringUpTunnel() error {
 	}
 	number := n.config.NodeNumber
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.MTU, attributes.Group = TunnelDevice, mtu, groupTunnel
-	attributes.HardwareAddr = tunnelMAC(number)
+	attributes.Name, attributes.MTU, attributes.Group = TunnelDevice, mtu, pool.GroupTunnel
+	attributes.HardwareAddr = pool.TunnelMAC(number)
 	wanted := &netlink.Vxlan{
 		LinkAttrs: attributes, VxlanId: vni, SrcAddr: n.tunnelEnd().AsSlice(), Port: n.config.Port,
 		UDPCSum: true,
@@ -48,15 +44,17 @@ func (n *Network) bringUpTunnel() error {
 	if err != nil {
 		return fmt.Errorf("find the tunnel %s: %w", TunnelDevice, err)
 	}
-	if err := within(n.ns, func() error { return deviceSysctls(TunnelDevice) }); err != nil {
+	if err := namespace.Within(n.ns, func() error {
+		return namespace.DeviceSysctls(TunnelDevice)
+	}); err != nil {
 		return fmt.Errorf("prepare the tunnel: %w", err)
 	}
-	own := &netlink.Addr{IPNet: hostNet(n.config.nodeAddress(number)), Scope: unix.RT_SCOPE_UNIVERSE}
+	own := &netlink.Addr{IPNet: rtnl.HostNet(n.pool.NodeAddress(number)), Scope: unix.RT_SCOPE_UNIVERSE}
 	err = errors.Join(n.links.LinkSetMTU(link, mtu), n.links.AddrReplace(link, own), n.links.LinkSetUp(link))
 	if n.config.encrypted() {
 		// Not on the overlay's device: a release without encryption does not know that device, and would
 		// take an address of the pool there for another program's.
-		end := &netlink.Addr{IPNet: hostNet(n.tunnelEnd()), Scope: unix.RT_SCOPE_UNIVERSE}
+		end := &netlink.Addr{IPNet: rtnl.HostNet(n.tunnelEnd()), Scope: unix.RT_SCOPE_UNIVERSE}
 		err = errors.Join(err, n.links.AddrReplace(link, end))
 	}
 	if err != nil {
@@ -69,14 +67,14 @@ func (n *Network) bringUpTunnel() error {
 // makeTunnel creates the device unless an equal one exists.
 func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
 	found, err := n.links.LinkByName(TunnelDevice)
-	if err != nil && !isLinkNotFound(err) {
+	if err != nil && !rtnl.IsLinkNotFound(err) {
 		return fmt.Errorf("look for the tunnel %s: %w", TunnelDevice, err)
 	}
 	if err == nil {
 		old, ok := found.(*netlink.Vxlan)
 		if ok && old.VxlanId == wanted.VxlanId && old.Port == wanted.Port &&
 			old.SrcAddr.Equal(wanted.SrcAddr) &&
-			bytes.Equal(old.HardwareAddr, wanted.HardwareAddr) && old.Attrs().Group == groupTunnel &&
+			bytes.Equal(old.HardwareAddr, wanted.HardwareAddr) && old.Attrs().Group == pool.GroupTunnel &&
 			!old.Learning {
 			return nil
 		}
@@ -94,7 +92,7 @@ func (n *Network) makeTunnel(wanted *netlink.Vxlan) error {
 
 // findUnderlay finds the interface that has the underlay address.
 func (n *Network) findUnderlay() error {
-	addresses, err := addressesOf(n.links, nil, netlink.FAMILY_ALL)
+	addresses, err := rtnl.AddressesOf(n.links, nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list the node's addresses: %w", err)
 	}
@@ -114,9 +112,9 @@ func (n *Network) findUnderlay() error {
 // tunnelMTU is the MTU that remains of the underlay's interface.
 func (n *Network) tunnelMTU() (int, error) {
 	link := n.underlay.Attrs()
-	most := min(link.MTU, maxMTU) - n.config.overhead()
+	most := min(link.MTU, pool.MaxMTU) - n.config.overhead()
 	switch {
-	case n.config.MTU > most || most < minMTU:
+	case n.config.MTU > most || most < pool.MinMTU:
 		return 0, fmt.Errorf("MTU %d is %w: interface %s of underlay address %s leaves %d of its %d bytes",
 			n.config.MTU, ErrInvalid, link.Name, n.config.Underlay, most, link.MTU)
 	case n.config.MTU != 0:
@@ -135,12 +133,11 @@ func (n *Network) SetPeers(peers []Peer) error {
 	}
 	// The packet filter must let a new peer in before the first packet can come, and keeps an old one
 	// until its routes are gone.
-	old := n.peers
-	n.peers = wanted
-	if err := n.applyFirewall(); err != nil {
-		n.peers = old
+	if err := n.filter.SetPeers(n.filterPeers(wanted)); err != nil {
 		return err
 	}
+	old := n.peers
+	n.peers = wanted
 	for number, peer := range old {
 		if _, keep := wanted[number]; !keep {
 			if err := n.removePeer(peer); err != nil {
@@ -158,6 +155,19 @@ func (n *Network) SetPeers(peers []Peer) error {
 		}
 	}
 	return n.routeBridged()
+}
+
+// filterPeers describes peers for the packet filter.
+func (n *Network) filterPeers(peers map[int]Peer) map[int]filter.Peer {
+	all := map[int]filter.Peer{}
+	for number, peer := range peers {
+		one := filter.Peer{Underlay: peer.Underlay}
+		if !peer.Apart {
+			one.End = n.tunnelEndOf(peer)
+		}
+		all[number] = one
+	}
+	return all
 }
 
 // Consistent leaves out peers that SetPeers would refuse because they contradict this node or another peer,
@@ -196,7 +206,7 @@ func (n *Network) checkPeers(peers []Peer) (map[int]Peer, error) {
 	keys := map[wireguard.Key]bool{}
 	for _, peer := range peers {
 		peer.Underlay = peer.Underlay.Unmap()
-		if err := n.config.checkNumber(peer.Number); err != nil {
+		if err := n.pool.CheckNumber(peer.Number); err != nil {
 			return nil, fmt.Errorf("peer %s: %w", peer.Name, err)
 		}
 		_, twice := wanted[peer.Number]
@@ -236,8 +246,8 @@ func (n *Network) addPeer(peer Peer) error {
 			return err
 		}
 	}
-	subnet := n.via(ipNet(n.config.subnet(peer.Number)), peer.Number, unix.RT_TABLE_MAIN)
-	back := n.via(allAddresses(), peer.Number, peerTable(peer.Number))
+	subnet := n.via(rtnl.IPNet(n.pool.Subnet(peer.Number)), peer.Number, unix.RT_TABLE_MAIN)
+	back := n.via(rtnl.AllAddresses(), peer.Number, peerTable(peer.Number))
 	if err := errors.Join(n.links.RouteReplace(subnet), n.links.RouteReplace(back)); err != nil {
 		return fmt.Errorf("set routes: %w", err)
 	}
@@ -250,7 +260,7 @@ func (n *Network) removePeer(peer Peer) error {
 		func(rule netlink.Rule) bool { return rule.Table == peerTable(peer.Number) }); err != nil {
 		return err
 	}
-	gateway := n.config.nodeAddress(peer.Number)
+	gateway := n.pool.NodeAddress(peer.Number)
 	err := n.removeRoutes(func(route netlink.Route) bool { return route.Gw.Equal(gateway.AsSlice()) })
 	if err != nil {
 		return err
@@ -268,7 +278,7 @@ func (n *Network) removePeer(peer Peer) error {
 func (n *Network) peerNeighbours(peer Peer) []*netlink.Neigh {
 	entries := []*netlink.Neigh{
 		{LinkIndex: n.tunnel.Attrs().Index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
-			IP: net.IP(n.config.nodeAddress(peer.Number).AsSlice()), HardwareAddr: tunnelMAC(peer.Number)},
+			IP: net.IP(n.pool.NodeAddress(peer.Number).AsSlice()), HardwareAddr: pool.TunnelMAC(peer.Number)},
 	}
 	if !peer.Apart {
 		entries = append(entries, n.forwardingEntry(peer))
@@ -281,7 +291,7 @@ func (n *Network) forwardingEntry(peer Peer) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: n.tunnel.Attrs().Index, Family: unix.AF_BRIDGE,
 		State: netlink.NUD_PERMANENT,
 		Flags: netlink.NTF_SELF, IP: net.IP(n.tunnelEndOf(peer).AsSlice()),
-		HardwareAddr: tunnelMAC(peer.Number)}
+		HardwareAddr: pool.TunnelMAC(peer.Number)}
 }
 
 // removeForwarding stops sending to a peer.
@@ -306,14 +316,14 @@ func (n *Network) recoverPeers() error {
 		return err
 	}
 	for _, entry := range entries {
-		number, ours := tunnelNumber(entry.HardwareAddr)
+		number, ours := pool.TunnelNumber(entry.HardwareAddr)
 		end, ok := netip.AddrFromSlice(entry.IP)
-		if !ours || !ok || number == n.config.NodeNumber || n.config.checkNumber(number) != nil {
+		if !ours || !ok || number == n.config.NodeNumber || n.pool.CheckNumber(number) != nil {
 			continue
 		}
 		peer := Peer{Number: number, Underlay: end.Unmap()}
 		if n.overlay != nil {
-			found := encrypted[n.config.overlayAddress(number)]
+			found := encrypted[n.pool.OverlayAddress(number)]
 			peer.Underlay, peer.Key = found.Endpoint.Addr(), found.Key
 			if peer.Underlay.Is4() != n.config.Underlay.Is4() { // this node's address was of the other family
 				peer.Underlay = netip.Addr{}
@@ -321,11 +331,6 @@ func (n *Network) recoverPeers() error {
 		}
 		n.peers[number] = peer
 	}
+	n.filter.KnowPeers(n.filterPeers(n.peers))
 	return nil
-}
-
-// isLinkNotFound distinguishes a missing device from a failed lookup.
-func isLinkNotFound(err error) bool {
-	var notFound netlink.LinkNotFoundError
-	return errors.As(err, &notFound)
 }
