@@ -118,10 +118,11 @@ var mayImport = map[string]string{
 	// migration: decides and never acts; has words of its own, which the agent translates.
 	"internal/migration": "",
 	// network: each part knows what is below it; network wires them together.
-	"internal/network": "network/dump network/filter network/foreign network/hold network/namespace " +
-		"network/nft network/pool network/rtnl network/wireguard",
+	"internal/network": "network/dump network/filter network/flows network/foreign network/hold " +
+		"network/namespace network/nft network/pool network/rtnl network/wireguard",
 	"internal/network/dump":   "",
 	"internal/network/filter": "network/nft network/pool",
+	"internal/network/flows":  "network/nft network/pool",
 	// network/foreign: what other programs do; changes nothing of ours.
 	"internal/network/foreign": "kernel network/dump network/namespace network/nft network/pool " +
 		"network/rtnl",

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/filter"
+	"github.com/godwit/godwit/internal/network/flows"
 	"github.com/godwit/godwit/internal/network/namespace"
 	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/rtnl"
@@ -321,6 +322,26 @@ func (n *Network) ResaveConntrack(id string, ip netip.Addr) error {
 	return n.SaveConntrack(ip)
 }
 
+// SaveConntrack saves the conntrack entries of a container on a bridge, and accepts no new connections
+// through its published ports, until Detach. Call it before the engine removes the container. The packet
+// filter restores the entries: see package flows.
+func (n *Network) SaveConntrack(ip netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one := n.bridged[ip]
+	if one == nil {
+		return nil
+	}
+	one.closing = true
+	if err := n.filterBridged(); err != nil {
+		return err
+	}
+	return n.flows().Save(ip)
+}
+
+// flows are the saved conntrack entries of this node.
+func (n *Network) flows() flows.Flows { return flows.Flows{Namespace: n.ns, Number: n.pool.Number} }
+
 // GiveBack makes this node forward again to a container whose return is undone: the container is still at
 // the node from which it was to come. Detach follows. If this node did not forward to the container,
 // GiveBack does nothing, and Detach does the work.
@@ -354,7 +375,8 @@ func (one *bridged) undone() {
 func (n *Network) forgetBridged(ip netip.Addr) error {
 	one := n.bridged[ip]
 	delete(n.bridged, ip)
-	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)), n.forgetFlows(ip),
+	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)),
+		n.flows().Forget(ip, len(n.bridged) == 0),
 		n.saveBridged(), n.filterBridged())
 	if len(n.bridged)+len(n.routed) == 0 {
 		err = errors.Join(err, n.passages.Remove())

@@ -43,7 +43,7 @@ func (n *Network) recoverBridged() error {
 		}
 	}
 	if left && len(n.bridged) == 0 {
-		return n.forgetFlows(netip.Addr{})
+		return n.flows().Forget(netip.Addr{}, true)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (n *Network) finaliseBridged() error {
 // cleanupBridged removes everything that was made for containers on bridges.
 func (n *Network) cleanupBridged() error {
 	clear(n.bridged)
-	err := errors.Join(n.forgetFlows(netip.Addr{}), n.passages.Remove())
+	err := errors.Join(n.flows().Forget(netip.Addr{}, true), n.passages.Remove())
 	if gone := os.Remove(n.bridgedPath()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/flows"
 	"github.com/godwit/godwit/internal/network/namespace"
 	"github.com/godwit/godwit/internal/network/nft"
 	"github.com/godwit/godwit/internal/network/rtnl"
@@ -288,7 +289,7 @@ func TestBridgedAddressTaken(t *testing.T) {
 	ip, ports := s.sendAway("one", "first", "172.30.0.2")
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 		tuple(6, "198.51.100.2", 5000, "192.0.2.1", 8080), tuple(6, "172.30.0.2", 80, "198.51.100.2", 5000))
-	must(t, a.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
+	must(t, a.flows().Add(flows.ElementsOf([]*netlink.ConntrackFlow{flow}, ip)))
 	path := s.onBridge("a", "second", "172.30.0.2/24")
 	err := a.AdoptBridged(t.Context(), path, Bridged{Container: "two", Address: ip, From: "c"})
 	if !errors.Is(err, ErrAddressTaken) || !strings.Contains(err.Error(), "container one on b") {
@@ -308,7 +309,7 @@ func TestBridgedAddressTaken(t *testing.T) {
 	}
 	conn, err := nft.Open(a.ns)
 	must(t, err)
-	if there, err := a.hasFlows(conn); err != nil || there {
+	if there, err := a.flows().Exist(conn); err != nil || there {
 		t.Errorf("connections of the first one are kept (%v)", err)
 	}
 }
