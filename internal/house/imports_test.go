@@ -132,7 +132,7 @@ var mayImport = map[string]string{
 	"internal/network/nft":       "network/pool",
 	"internal/network/nsstate":   "kernel network/dump",
 	"internal/network/pool":      "",
-	"internal/network/rtnl":      "network/dump",
+	"internal/network/rtnl":      "network/dump network/pool",
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",
 	"internal/policy":            "",

@@ -276,7 +276,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 func (n *Network) routeHome(one *bridged) error {
 	attached := n.containers[one.Container]
 	if !n.isGuest(one.Address) || attached == nil {
-		return n.removeRoutes(isHostRoute(one.Address))
+		return n.routes.RemoveRoutes(rtnl.IsHostRoute(one.Address))
 	}
 	bridge, err := n.links.LinkByName(attached.device)
 	if rtnl.IsLinkNotFound(err) { // the container has ended, and Podman has removed the bridge
@@ -285,7 +285,7 @@ func (n *Network) routeHome(one *bridged) error {
 	if err != nil {
 		return fmt.Errorf("find bridge %s: %w", attached.device, err)
 	}
-	route := n.route(rtnl.HostNet(one.Address), unix.RT_TABLE_MAIN)
+	route := n.routes.Route(rtnl.HostNet(one.Address), unix.RT_TABLE_MAIN)
 	route.LinkIndex, route.Scope, route.Src = bridge.Attrs().Index, unix.RT_SCOPE_LINK, nil
 	return n.links.RouteReplace(route)
 }
@@ -375,7 +375,7 @@ func (one *bridged) undone() {
 func (n *Network) forgetBridged(ip netip.Addr) error {
 	one := n.bridged[ip]
 	delete(n.bridged, ip)
-	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)),
+	err := errors.Join(n.unclaim(one.Bridge, ip), n.routes.RemoveRoutes(rtnl.IsHostRoute(ip)),
 		n.flows().Forget(ip, len(n.bridged) == 0),
 		n.saveBridged(), n.filterBridged())
 	if len(n.bridged)+len(n.routed) == 0 {
@@ -437,7 +437,8 @@ func (n *Network) routeBridged() error {
 		switch {
 		case n.holds.Has(ip):
 		case away:
-			errs = append(errs, n.links.RouteReplace(n.via(rtnl.HostNet(ip), one.Via, unix.RT_TABLE_MAIN)))
+			errs = append(errs, n.links.RouteReplace(n.routes.Via(rtnl.HostNet(ip), one.Via,
+				unix.RT_TABLE_MAIN)))
 		case one.Here && one.Via == 0 && !n.containers[one.Container].blocked:
 			errs = append(errs, n.routeHome(one))
 		}

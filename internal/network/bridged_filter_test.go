@@ -52,7 +52,7 @@ func (s *site) away(ip netip.Addr, ports ...Published) {
 	must(s.t, b.routeBridged())
 	_, clients, err := net.ParseCIDR("203.0.113.0/24")
 	must(s.t, err)
-	must(s.t, a.links.RouteReplace(a.via(clients, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
+	must(s.t, a.links.RouteReplace(a.routes.Via(clients, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 }
 
 // guest makes a container named guest on the bridge of a node's engine, and gives the bridge an address.
@@ -202,7 +202,7 @@ func TestPassRoutedNetwork(t *testing.T) {
 	for _, to := range []string{"10.89.2.0/24", "203.0.113.0/24"} {
 		_, prefix, err := net.ParseCIDR(to)
 		must(t, err)
-		must(t, a.links.RouteReplace(a.via(prefix, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
+		must(t, a.links.RouteReplace(a.routes.Via(prefix, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 	}
 	must(t, s.dial("a", "10.89.1.7", "10.89.2.5:80")) // another container of the routed network
 	must(t, s.dial("a", "", "10.89.2.5:80"))          // the node

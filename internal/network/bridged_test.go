@@ -54,10 +54,10 @@ func (s *site) onBridge(node, name, address string) (netnsPath string) {
 // hostRoute returns the gateway of a node's own route for an address, and whether there is such a route.
 func (s *site) hostRoute(node string, ip netip.Addr) (gateway string, there bool) {
 	s.t.Helper()
-	routes, err := s.nodes[node].listRoutes()
+	routes, err := s.nodes[node].routes.List()
 	must(s.t, err)
 	for _, route := range routes {
-		if isHostRoute(ip)(route) {
+		if rtnl.IsHostRoute(ip)(route) {
 			return route.Gw.String(), true
 		}
 	}

@@ -301,7 +301,7 @@ func (n *Network) recoverContainers() error {
 	if err != nil {
 		return fmt.Errorf("list the node's devices: %w", err)
 	}
-	routes, err := n.listRoutes()
+	routes, err := n.routes.List()
 	if err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func (n *Network) recoverContainers() error {
 			continue
 		}
 		toIt := func(route netlink.Route) bool {
-			return isHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
+			return rtnl.IsHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
 		}
 		n.containers[id] = &attachment{
 			address: address, device: attributes.Name, blocked: true,

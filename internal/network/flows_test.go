@@ -163,10 +163,11 @@ func TestForgottenConnections(t *testing.T) {
 	_, far, err := net.ParseCIDR("198.18.0.1/32")
 	must(t, err)
 	s.must("c", "ip", "address", "add", far.String(), "dev", "lo")
-	toContainer := s.nodes["c"].via(rtnl.HostNet(ip), b.config.NodeNumber, unix.RT_TABLE_MAIN)
+	toContainer := s.nodes["c"].routes.Via(rtnl.HostNet(ip), b.config.NodeNumber, unix.RT_TABLE_MAIN)
 	toContainer.Src = far.IP
 	must(t, s.nodes["c"].links.RouteReplace(toContainer))
-	must(t, s.nodes["a"].links.RouteReplace(s.nodes["a"].via(far, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
+	must(t, s.nodes["a"].links.RouteReplace(s.nodes["a"].routes.Via(far, b.config.NodeNumber,
+		unix.RT_TABLE_MAIN)))
 	var clients, servers []net.Conn
 	for i, from := range []string{"client-b", "c"} {
 		client, server := s.tcp(from, "a", netip.AddrPortFrom(ip, 80))

@@ -33,6 +33,7 @@ type Network struct {
 	holds  *hold.Set // has its own lock, which is taken after mu
 	// each has its own lock, which is taken after mu
 	filter     *filter.Filter // made by setUp
+	routes     rtnl.Routes    // complete after setUp
 	suppressed *filter.Suppression
 	passages   *foreign.Passes
 
@@ -98,7 +99,8 @@ func open(config Config) (*Network, error) {
 	}
 	n := &Network{
 		config: config, pool: config.pool(), ns: ns, links: handle,
-		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
+		routes: rtnl.Routes{Links: handle, Pool: config.pool()},
+		peers:  map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
 		lasting: map[int]bool{}, tables: map[int]*tun{},
 		closed: make(chan struct{}),
 	}
@@ -180,13 +182,14 @@ func (n *Network) trackLoosely() error {
 // baseRoutes makes the blackholes, and the rule that looks up the pool's addresses in the main table only.
 func (n *Network) baseRoutes() error {
 	for _, prefix := range []netip.Prefix{n.config.Pool, n.pool.Own()} {
-		if err := n.addBlackhole(prefix); err != nil {
+		if err := n.routes.Blackhole(prefix); err != nil {
 			return err
 		}
 	}
 	toPool := netlink.NewRule()
-	toPool.Priority, toPool.Table, toPool.Dst = priorityPool, unix.RT_TABLE_MAIN, rtnl.IPNet(n.config.Pool)
-	return n.addRules(toPool, n.ingressRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
+	toPool.Priority, toPool.Table, toPool.Dst = rtnl.PriorityPool, unix.RT_TABLE_MAIN,
+		rtnl.IPNet(n.config.Pool)
+	return n.routes.AddRules(toPool, n.routes.IngressRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
 }
 
 // SuppressARP makes the node's bridges drop packets from a container: see Suppression.Suppress.

@@ -132,11 +132,11 @@ func TestBlackholeReplacesNobody(t *testing.T) {
 		return nil
 	})
 	before := routesOf(t, s.ns("a"))
-	if err := s.nodes["a"].addBlackhole(netip.MustParsePrefix("10.89.0.0/24")); !errors.Is(err,
+	if err := s.nodes["a"].routes.Blackhole(netip.MustParsePrefix("10.89.0.0/24")); !errors.Is(err,
 		foreign.ErrInUse) {
 		t.Error(err)
 	}
-	must(t, s.nodes["a"].addBlackhole(s.nodes["a"].config.Pool)) // the agent's own
+	must(t, s.nodes["a"].routes.Blackhole(s.nodes["a"].config.Pool)) // the agent's own
 	if after := routesOf(t, s.ns("a")); after != before {
 		t.Errorf("routes:\n%swere\n%s", after, before)
 	}

@@ -196,7 +196,7 @@ func (n *Network) routeOverlay(peers []wireguard.Peer) error {
 	}); err != nil {
 		return fmt.Errorf("prepare device %s: %w", OverlayDevice, err)
 	}
-	err = n.removeRoutes(func(route netlink.Route) bool {
+	err = n.routes.RemoveRoutes(func(route netlink.Route) bool {
 		to, _ := rtnl.PrefixOf(route.Dst)
 		return n.toOverlay(route) &&
 			!slices.ContainsFunc(peers, func(p wireguard.Peer) bool { return p.Address == to.Addr() })

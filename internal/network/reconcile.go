@@ -94,8 +94,8 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 			return fmt.Errorf("remove device %s: %w", link.Attrs().Name, err)
 		}
 	}
-	ended := func(table int) bool { return table>>24 == holdTables>>24 && n.tables[table] == nil }
-	err = n.removeRoutes(func(route netlink.Route) bool {
+	ended := func(table int) bool { return table>>24 == rtnl.HoldTables>>24 && n.tables[table] == nil }
+	err = n.routes.RemoveRoutes(func(route netlink.Route) bool {
 		if route.Table != unix.RT_TABLE_MAIN || route.Dst == nil {
 			return ended(route.Table)
 		}
@@ -105,8 +105,8 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	return n.removeRules(func(rule netlink.Rule) bool {
-		return ended(rule.Table) || rule.Priority == priorityHome && rule.Src != nil &&
+	return n.routes.RemoveRules(func(rule netlink.Rule) bool {
+		return ended(rule.Table) || rule.Priority == rtnl.PriorityHome && rule.Src != nil &&
 			!routes[rule.Src.String()]
 	})
 }
@@ -130,8 +130,8 @@ func (n *Network) cleanup() error {
 		errs = append(errs, n.detach(id))
 	}
 	errs = append(errs, n.overlayDevice().Remove(), n.removeDevices(),
-		n.removeRules(func(netlink.Rule) bool { return true }),
-		n.removeRoutes(func(netlink.Route) bool { return true }),
+		n.routes.RemoveRules(func(netlink.Rule) bool { return true }),
+		n.routes.RemoveRoutes(func(netlink.Route) bool { return true }),
 		n.endForwarding(), n.filter.Remove(), n.suppressed.Remove(), n.cleanupBridged(),
 		n.passages.RemoveAllowed())
 	return errors.Join(errs...)

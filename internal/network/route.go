@@ -5,38 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/network/dump"
-	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/network/hold"
-	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/rtnl"
 )
-
-// Priorities of our rules, in the order in which the kernel evaluates them, after its local table and
-// before the main table.
-const (
-	priorityHold    = 7440 + iota // packets from a hold: to the hold's destination
-	priorityPool                  // packets to containers and nodes: the main table only
-	priorityIngress               // answers: to the node through which the connection came in
-	priorityHome                  // other packets of a container that is away from home: home
-	priorityEnd
-)
-
-// Our routing tables are numbered from these. Only the owner of a number may use it, so the numbers are
-// unusual ones.
-const (
-	peerTables = 0x67000000
-	holdTables = 0x68000000
-)
-
-// peerTable is the routing table whose only route sends everything to a peer.
-func peerTable(number int) int { return peerTables + number }
 
 // takeTable chooses the routing table of a hold's device: the one derived from the address, or the next free
 // one.
@@ -44,10 +19,10 @@ func (n *Network) takeTable(t *tun) {
 	const all = 1<<24 - 1
 	bytes := t.ip.As4()
 	at := int(bytes[1])<<16 + int(bytes[2])<<8 + int(bytes[3])
-	for n.tables[holdTables+at] != nil {
+	for n.tables[rtnl.HoldTables+at] != nil {
 		at = (at + 1) & all // always ends: a node has fewer devices than this
 	}
-	t.table = holdTables + at
+	t.table = rtnl.HoldTables + at
 	n.tables[t.table] = t
 }
 
@@ -105,7 +80,7 @@ func (n *Network) Unroute(ip netip.Addr) error {
 	if n.holds.Holding(ip) {
 		return fmt.Errorf("forget the route of %s: %w; release the hold first", ip, ErrHeld)
 	}
-	if err := n.removeRoutes(isHostRoute(ip)); err != nil {
+	if err := n.routes.RemoveRoutes(rtnl.IsHostRoute(ip)); err != nil {
 		return err
 	}
 	return n.unplug(ip)
@@ -143,7 +118,7 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 	if to.Container == "" {
 		for _, peer := range n.peers {
 			if peer.Name == to.Peer && to.Peer != "" {
-				return n.via(prefix, peer.Number, table), nil
+				return n.routes.Via(prefix, peer.Number, table), nil
 			}
 		}
 		return nil, fmt.Errorf("%w: %q", ErrUnknownPeer, to.Peer)
@@ -159,27 +134,12 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 	if err != nil {
 		return nil, fmt.Errorf("find device %s: %w", attached.device, err)
 	}
-	route := n.route(prefix, table)
+	route := n.routes.Route(prefix, table)
 	// With the container itself as gateway, a hold's default route uses the container's permanent neighbour
 	// entry, too.
 	route.LinkIndex, route.Gw, route.Flags = link.Attrs().Index, net.IP(ip.AsSlice()),
 		int(netlink.FLAG_ONLINK)
 	return route, nil
-}
-
-// via returns a route through the tunnel to a peer.
-func (n *Network) via(prefix *net.IPNet, number, table int) *netlink.Route {
-	route := n.route(prefix, table)
-	route.LinkIndex, route.Gw = n.tunnel.Attrs().Index, net.IP(n.pool.NodeAddress(number).AsSlice())
-	route.Flags = int(netlink.FLAG_ONLINK)
-	return route
-}
-
-// route returns a route with the common attributes of our routes. The source is the node's address in the
-// pool, so that containers everywhere know the way back to the node.
-func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
-	return &netlink.Route{Dst: prefix, Table: table, Protocol: pool.RouteProtocol,
-		Src: net.IP(n.NodeAddress().AsSlice())}
 }
 
 // plug lets a container send. If the container's home is another node, packets to hosts outside go home.
@@ -197,8 +157,8 @@ func (n *Network) plug(ip netip.Addr, id string) error {
 		return err
 	}
 	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.Src = priorityHome, peerTable(number), rtnl.HostNet(ip)
-	return n.addRules(rule)
+	rule.Priority, rule.Table, rule.Src = rtnl.PriorityHome, rtnl.PeerTable(number), rtnl.HostNet(ip)
+	return n.routes.AddRules(rule)
 }
 
 // unplug undoes plug for all containers here that have the address.
@@ -210,8 +170,8 @@ func (n *Network) unplug(ip netip.Addr) error {
 			}
 		}
 	}
-	return n.removeRules(func(rule netlink.Rule) bool {
-		return rule.Priority == priorityHome && rule.Src != nil && rule.Src.IP.Equal(ip.AsSlice())
+	return n.routes.RemoveRules(func(rule netlink.Rule) bool {
+		return rule.Priority == rtnl.PriorityHome && rule.Src != nil && rule.Src.IP.Equal(ip.AsSlice())
 	})
 }
 
@@ -248,107 +208,6 @@ func (n *Network) EndQuiesce(ip netip.Addr) error {
 		if attached.address.IP == ip {
 			return n.plug(ip, id)
 		}
-	}
-	return nil
-}
-
-// ingressRule sends answers with an ingress mark to a table.
-func (n *Network) ingressRule(number, table int) *netlink.Rule {
-	mask := uint32(pool.IngressMask)
-	rule := netlink.NewRule()
-	rule.Priority, rule.Table = priorityIngress, table
-	rule.Mark, rule.Mask = uint32(number)<<pool.IngressShift, &mask
-	return rule
-}
-
-// addRules adds missing rules.
-func (n *Network) addRules(rules ...*netlink.Rule) error {
-	for _, rule := range rules {
-		if err := n.links.RuleAdd(rule); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("add routing rule (%s): %w", rule, err)
-		}
-	}
-	return nil
-}
-
-// removeRules removes our rules that match.
-func (n *Network) removeRules(match func(netlink.Rule) bool) error {
-	rules, err := dump.Whole(func() ([]netlink.Rule, error) { return n.links.RuleList(netlink.FAMILY_V4) })
-	if err != nil {
-		return fmt.Errorf("list routing rules: %w", err)
-	}
-	for _, rule := range rules {
-		if rule.Priority < priorityHold || rule.Priority >= priorityEnd || !match(rule) {
-			continue
-		}
-		if err := n.links.RuleDel(&rule); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("remove routing rule (%s): %w", rule, err)
-		}
-	}
-	return nil
-}
-
-// removeRoutes removes our routes that match, in all tables.
-func (n *Network) removeRoutes(match func(netlink.Route) bool) error {
-	routes, err := n.listRoutes()
-	if err != nil {
-		return err
-	}
-	for _, route := range routes {
-		if !match(route) {
-			continue
-		}
-		if err := n.links.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("remove route %s: %w", route, err)
-		}
-	}
-	return nil
-}
-
-// listRoutes finds our routes in all tables.
-func (n *Network) listRoutes() ([]netlink.Route, error) {
-	filter := &netlink.Route{Protocol: pool.RouteProtocol, Table: unix.RT_TABLE_UNSPEC}
-	routes, err := dump.Whole(func() ([]netlink.Route, error) {
-		return n.links.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|
-			netlink.RT_FILTER_TABLE)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
-	}
-	return routes, nil
-}
-
-// isHostRoute reports whether a route is an address's own route in the main table.
-func isHostRoute(ip netip.Addr) func(netlink.Route) bool {
-	return func(route netlink.Route) bool {
-		return route.Table == unix.RT_TABLE_MAIN && route.Dst != nil &&
-			route.Dst.String() == rtnl.HostNet(ip).String()
-	}
-}
-
-// addBlackhole makes a route to nowhere. It replaces the route of an earlier process, but never another
-// program's.
-func (n *Network) addBlackhole(prefix netip.Prefix) error {
-	route := n.route(rtnl.IPNet(prefix), unix.RT_TABLE_MAIN)
-	route.Type = unix.RTN_BLACKHOLE
-	err := n.links.RouteAdd(route)
-	if errors.Is(err, unix.EEXIST) {
-		var ours []netlink.Route
-		ours, err = n.listRoutes()
-		is := func(r netlink.Route) bool {
-			to, ok := rtnl.PrefixOf(r.Dst)
-			return ok && to == prefix && r.Table == unix.RT_TABLE_MAIN && r.Type == unix.RTN_BLACKHOLE
-		}
-		switch {
-		case err != nil:
-		case slices.ContainsFunc(ours, is):
-			err = n.links.RouteReplace(route)
-		default:
-			err = fmt.Errorf("%s %w: there is another route", prefix, foreign.ErrInUse)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("make the blackhole route of %s: %w", prefix, err)
 	}
 	return nil
 }

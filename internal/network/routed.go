@@ -87,7 +87,7 @@ func (n *Network) routeNetworks() error {
 		for number := range n.peers {
 			part, err := routed.Part(number)
 			if err == nil {
-				err = n.links.RouteReplace(n.via(rtnl.IPNet(part), number, unix.RT_TABLE_MAIN))
+				err = n.links.RouteReplace(n.routes.Via(rtnl.IPNet(part), number, unix.RT_TABLE_MAIN))
 			}
 			errs = append(errs, err)
 		}

@@ -83,13 +83,13 @@ func (t *tun) addTable() error {
 	n := t.network
 	// If the destination's device vanishes, the last route of the table keeps packets from going round in
 	// circles.
-	last := n.route(rtnl.AllAddresses(), t.table)
+	last := n.routes.Route(rtnl.AllAddresses(), t.table)
 	last.Type, last.Priority = unix.RTN_BLACKHOLE, 1<<30
 	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.IifName = priorityHold, t.table, t.name
+	rule.Priority, rule.Table, rule.IifName = rtnl.PriorityHold, t.table, t.name
 	err := n.links.RouteReplace(last)
 	if err == nil {
-		err = n.addRules(rule)
+		err = n.routes.AddRules(rule)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("set the routes of device %s: %w", t.name, err), t.file.Close(),
@@ -101,8 +101,8 @@ func (t *tun) addTable() error {
 // removeTable removes the device's rule and the remaining contents of its table.
 func (t *tun) removeTable() error {
 	return errors.Join(
-		t.network.removeRules(func(rule netlink.Rule) bool { return rule.Table == t.table }),
-		t.network.removeRoutes(func(route netlink.Route) bool { return route.Table == t.table }))
+		t.network.routes.RemoveRules(func(rule netlink.Rule) bool { return rule.Table == t.table }),
+		t.network.routes.RemoveRoutes(func(route netlink.Route) bool { return route.Table == t.table }))
 }
 
 // Read reads a packet that was routed into the device.
@@ -149,7 +149,7 @@ func (t *tun) Redirect() error {
 	n := t.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	route := n.route(rtnl.HostNet(t.ip), unix.RT_TABLE_MAIN)
+	route := n.routes.Route(rtnl.HostNet(t.ip), unix.RT_TABLE_MAIN)
 	route.LinkIndex, route.Scope = t.link.Attrs().Index, unix.RT_SCOPE_LINK
 	if err := n.links.RouteReplace(route); err != nil {
 		return fmt.Errorf("route %s into %s: %w", t.ip, t.name, err)

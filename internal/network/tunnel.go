@@ -60,7 +60,7 @@ func (n *Network) bringUpTunnel() error {
 	if err != nil {
 		return fmt.Errorf("configure the tunnel %s: %w", TunnelDevice, err)
 	}
-	n.tunnel, n.mtu = link, mtu
+	n.tunnel, n.mtu, n.routes.Tunnel = link, mtu, link.Attrs().Index
 	return nil
 }
 
@@ -246,22 +246,22 @@ func (n *Network) addPeer(peer Peer) error {
 			return err
 		}
 	}
-	subnet := n.via(rtnl.IPNet(n.pool.Subnet(peer.Number)), peer.Number, unix.RT_TABLE_MAIN)
-	back := n.via(rtnl.AllAddresses(), peer.Number, peerTable(peer.Number))
+	subnet := n.routes.Via(rtnl.IPNet(n.pool.Subnet(peer.Number)), peer.Number, unix.RT_TABLE_MAIN)
+	back := n.routes.Via(rtnl.AllAddresses(), peer.Number, rtnl.PeerTable(peer.Number))
 	if err := errors.Join(n.links.RouteReplace(subnet), n.links.RouteReplace(back)); err != nil {
 		return fmt.Errorf("set routes: %w", err)
 	}
-	return n.addRules(n.ingressRule(peer.Number, peerTable(peer.Number)))
+	return n.routes.AddRules(n.routes.IngressRule(peer.Number, rtnl.PeerTable(peer.Number)))
 }
 
 // removePeer undoes addPeer and removes every other route through the peer.
 func (n *Network) removePeer(peer Peer) error {
-	if err := n.removeRules(
-		func(rule netlink.Rule) bool { return rule.Table == peerTable(peer.Number) }); err != nil {
+	if err := n.routes.RemoveRules(
+		func(rule netlink.Rule) bool { return rule.Table == rtnl.PeerTable(peer.Number) }); err != nil {
 		return err
 	}
 	gateway := n.pool.NodeAddress(peer.Number)
-	err := n.removeRoutes(func(route netlink.Route) bool { return route.Gw.Equal(gateway.AsSlice()) })
+	err := n.routes.RemoveRoutes(func(route netlink.Route) bool { return route.Gw.Equal(gateway.AsSlice()) })
 	if err != nil {
 		return err
 	}

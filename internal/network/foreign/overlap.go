@@ -1,7 +1,6 @@
 package foreign
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,7 +16,7 @@ import (
 )
 
 // ErrInUse means that a network is already in use on this machine.
-var ErrInUse = errors.New("is in use on this machine")
+var ErrInUse = pool.ErrInUse
 
 // everywhere is the prefix length up to which a route counts as a default route. Some VPNs divide the
 // default route.

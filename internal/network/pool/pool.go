@@ -18,6 +18,7 @@ var (
 	ErrHeld         = errors.New("address is held")
 	ErrNoAddress    = errors.New("no address is free")
 	ErrAddressTaken = errors.New("address is taken")
+	ErrInUse        = errors.New("is in use on this machine") // a network, by another program
 )
 
 const (
