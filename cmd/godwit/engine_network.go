@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/network/foreign"
+	"github.com/godwit/godwit/internal/network/tunnel"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -90,7 +91,7 @@ func (s *routedSettings) make(ctx context.Context, engines engineSettings, name 
 	if err != nil {
 		return err
 	}
-	tunnel, err := net.InterfaceByName(network.TunnelDevice)
+	device, err := net.InterfaceByName(tunnel.Device)
 	if err != nil {
 		return fmt.Errorf("find the tunnel to other nodes: %w: start the agent first", err)
 	}
@@ -100,7 +101,7 @@ func (s *routedSettings) make(ctx context.Context, engines engineSettings, name 
 	if err := engines.checkOthers(ctx, name, s.state, subnet, out); err != nil {
 		return err
 	}
-	if err := containers.AddRoutedNetwork(ctx, s.name, subnet, part, tunnel.MTU); err != nil {
+	if err := containers.AddRoutedNetwork(ctx, s.name, subnet, part, device.MTU); err != nil {
 		return err
 	}
 	_, title := engines.of(name)

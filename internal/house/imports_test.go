@@ -13,8 +13,8 @@ var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
 	"cmd/godwit": "agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
 		"engine/docker engine/embedded engine/lxc engine/oci engine/podman engine/shim kernel " +
-		"memory/pager migration network network/foreign network/wireguard predict scripts units " +
-		"wire/identity",
+		"memory/pager migration network network/foreign network/tunnel network/wireguard predict scripts " +
+		"units wire/identity",
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
@@ -119,7 +119,7 @@ var mayImport = map[string]string{
 	"internal/migration": "",
 	// network: each part knows what is below it; network wires them together.
 	"internal/network": "network/dump network/filter network/flows network/foreign network/hold " +
-		"network/namespace network/nft network/pool network/rtnl network/wireguard",
+		"network/namespace network/nft network/pool network/rtnl network/tunnel",
 	"internal/network/dump":   "",
 	"internal/network/filter": "network/nft network/pool",
 	"internal/network/flows":  "network/nft network/pool",
@@ -133,6 +133,8 @@ var mayImport = map[string]string{
 	"internal/network/nsstate":   "kernel network/dump",
 	"internal/network/pool":      "",
 	"internal/network/rtnl":      "network/dump network/pool",
+	"internal/network/tunnel": "network/dump network/namespace network/pool network/rtnl " +
+		"network/wireguard",
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",
 	"internal/policy":            "",

@@ -82,7 +82,7 @@ func (n *Network) checkBridged(own Bridged) error {
 		return fmt.Errorf("%d published ports are %w: at most %d", len(own.Ports), ErrInvalid, maxPublished)
 	}
 	if at := n.bridged[ip]; at != nil && at.Container != own.Container {
-		to, away := n.peers[at.Via]
+		to, away := n.tunnel.Peers()[at.Via]
 		switch {
 		case at.Here && !n.hasEnded(at):
 			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
@@ -172,7 +172,7 @@ func (n *Network) noteBridged(one *bridged, attached *attachment) error {
 // tunnel.
 func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
 	origin := 0
-	for _, peer := range n.peers {
+	for _, peer := range n.tunnel.Peers() {
 		if peer.Name == from {
 			origin = peer.Number
 		}
@@ -185,7 +185,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 	}
 	one.Origin, one.Arriving, one.closing = origin, true, false
 	attached.blocked = true
-	attached.address.MTU = min(attached.address.MTU, n.mtu)
+	attached.address.MTU = min(attached.address.MTU, n.tunnel.MTU())
 	inside, err := namespace.Open(path)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 	if err != nil {
 		return fmt.Errorf("route %s to %s: %w", ip, to, err)
 	}
-	for _, peer := range n.peers {
+	for _, peer := range n.tunnel.Peers() {
 		if peer.Name == to.Peer {
 			one.Via = peer.Number
 		}
@@ -433,7 +433,7 @@ func (n *Network) ForgetBridged(ip netip.Addr) error {
 func (n *Network) routeBridged() error {
 	errs := []error{n.routeNetworks()}
 	for ip, one := range n.bridged {
-		_, away := n.peers[one.Via]
+		_, away := n.tunnel.Peers()[one.Via]
 		switch {
 		case n.holds.Has(ip):
 		case away:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/network/filter"
 	"github.com/godwit/godwit/internal/network/pool"
-	"github.com/godwit/godwit/internal/network/wireguard"
+	"github.com/godwit/godwit/internal/network/tunnel"
 )
 
 // Errors that callers act on; they come wrapped with the cause, the object and a remedy.
@@ -26,6 +26,20 @@ var (
 // Address is the address that a container keeps for life.
 type Address = pool.Address
 
+// Peer is another node.
+type Peer = tunnel.Peer
+
+// Overlay says how containers' packets travel between nodes.
+type Overlay = tunnel.Overlay
+
+// The overlays: see package tunnel.
+const (
+	OverlayAuto      = tunnel.OverlayAuto
+	OverlayWireGuard = tunnel.OverlayWireGuard
+	OverlayUserspace = tunnel.OverlayUserspace
+	OverlayVXLAN     = tunnel.OverlayVXLAN
+)
+
 // Published is a port of a node through which a container of this node is reached.
 type Published = filter.Published
 
@@ -34,9 +48,6 @@ type Lease = pool.Lease
 
 const (
 	defaultPort     = 7444 // UDP port for packets between nodes
-	vni             = 7444 // VXLAN network identifier
-	overheadIPv4    = 50   // Ethernet 14 + VXLAN 8 + UDP 8 + IPv4 20
-	overheadIPv6    = 70   // the same with IPv6 40
 	defaultHoldSize = 64 << 20
 )
 
@@ -48,26 +59,13 @@ type Config struct {
 	Underlay   netip.Addr   // this node's address, to which peers send the tunnel's packets
 	// UDP port of VXLAN, the same on all nodes; 7444 if zero. WireGuard uses the next port
 	Port      int
-	Overlay   Overlay      // how packets go between nodes; OverlayAuto if empty
-	MTU       int          // of containers; if zero, derived from the underlay's interface
-	RunDir    string       // network namespaces are mounted below this directory
-	StateDir  string       // for leases
-	Namespace string       // path of the network namespace to use; the calling thread's if empty
-	HoldBytes int64        // limit of one hold's queue; 64 MiB if zero
-	Log       *slog.Logger // for problems that do not stop the node; nowhere if nil
-}
-
-// Peer is another node.
-type Peer struct {
-	Name     string     `json:"name"`
-	Number   int        `json:"number"`
-	Underlay netip.Addr `json:"underlay"`
-	// Key is the peer's public key in the overlay. If it is zero, a known key is kept. Without a key,
-	// nothing is sent to the peer.
-	Key wireguard.Key `json:"key"`
-	// Apart reports that the peer's overlay differs from this node's: nothing is sent to it or accepted
-	// from it.
-	Apart bool `json:"apart"`
+	Overlay   tunnel.Overlay // how packets go between nodes; OverlayAuto if empty
+	MTU       int            // of containers; if zero, derived from the underlay's interface
+	RunDir    string         // network namespaces are mounted below this directory
+	StateDir  string         // for leases
+	Namespace string         // path of the network namespace to use; the calling thread's if empty
+	HoldBytes int64          // limit of one hold's queue; 64 MiB if zero
+	Log       *slog.Logger   // for problems that do not stop the node; nowhere if nil
 }
 
 // withDefaults fills in missing values and refuses values that cannot work.
@@ -105,7 +103,7 @@ func (c Config) withDefaults() (_ Config, err error) {
 		return c, fmt.Errorf("run directory %q or state directory %q is %w: both must be absolute", c.RunDir,
 			c.StateDir, pool.ErrInvalid)
 	}
-	if c.Overlay, err = ParseOverlay(string(cmp.Or(c.Overlay, OverlayAuto))); err != nil {
+	if c.Overlay, err = tunnel.ParseOverlay(string(cmp.Or(c.Overlay, tunnel.OverlayAuto))); err != nil {
 		return c, err
 	}
 	return c, c.pool().CheckNumber(c.NodeNumber)

@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/network/namespace"
 	"github.com/godwit/godwit/internal/network/nft"
 	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/tunnel"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -43,7 +44,8 @@ func datagram(from, to netip.AddrPort, payload []byte) []byte {
 
 // inVXLAN returns a packet as one node sends it to another through the tunnel (RFC 7348).
 func inVXLAN(from, to int, packet []byte) []byte {
-	return slices.Concat([]byte{8, 0, 0, 0, vni >> 16, vni >> 8 & 0xff, vni & 0xff, 0}, pool.TunnelMAC(to),
+	return slices.Concat([]byte{8, 0, 0, 0, tunnel.Vni >> 16, tunnel.Vni >> 8 & 0xff, tunnel.Vni & 0xff, 0},
+		pool.TunnelMAC(to),
 		pool.TunnelMAC(from), []byte{8, 0}, packet)
 }
 
@@ -378,7 +380,7 @@ func TestOverlayProcess(t *testing.T) {
 	i := newIntruder(t, OverlayUserspace)
 	a := i.nodes["a"]
 	index := func() int {
-		link, err := a.links.LinkByName(OverlayDevice)
+		link, err := a.links.LinkByName(tunnel.OverlayDevice)
 		if err != nil {
 			return 0
 		}
@@ -393,7 +395,7 @@ func TestOverlayProcess(t *testing.T) {
 	if now := index(); now != before || now == 0 {
 		t.Errorf("the device was %d and is %d", before, now)
 	}
-	link, err := a.links.LinkByName(OverlayDevice)
+	link, err := a.links.LinkByName(tunnel.OverlayDevice)
 	must(t, err)
 	must(t, a.links.LinkDel(link)) // the process ends with its device
 	must(t, a.KeepOverlay())
@@ -402,11 +404,11 @@ func TestOverlayProcess(t *testing.T) {
 	if now := index(); now != 0 {
 		t.Errorf("without peers there is device %d", now)
 	}
-	if status, err := a.OverlayStatus(); err != nil || status.String() != "wireguard" {
+	if status, err := a.Tunnel().OverlayStatus(); err != nil || status.String() != "wireguard" {
 		t.Errorf("status %s, %v", status, err)
 	}
 	i.setPeers("a")
-	if status, err := a.OverlayStatus(); err != nil || status.String() != "wireguard (process)" {
+	if status, err := a.Tunnel().OverlayStatus(); err != nil || status.String() != "wireguard (process)" {
 		t.Errorf("status %s, %v", status, err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/network/namespace"
 	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/rtnl"
-	"github.com/godwit/godwit/internal/network/wireguard"
+	"github.com/godwit/godwit/internal/network/tunnel"
 )
 
 // Network is the containers' network on one node. Its methods may be called concurrently.
@@ -33,18 +33,12 @@ type Network struct {
 	holds  *hold.Set // has its own lock, which is taken after mu
 	// each has its own lock, which is taken after mu
 	filter     *filter.Filter // made by setUp
-	routes     rtnl.Routes    // complete after setUp
+	tunnel     *tunnel.Tunnel
+	routes     rtnl.Routes // complete after setUp
 	suppressed *filter.Suppression
 	passages   *foreign.Passes
 
 	mu         sync.Mutex
-	underlay   netlink.Link      // the interface with the node's underlay address
-	overlay    *wireguard.Device // nil: packets between nodes are not encrypted
-	key        wireguard.Key     // this node's private key
-	public     wireguard.Key     // the public key for it
-	tunnel     netlink.Link
-	mtu        int
-	peers      map[int]Peer            // by number
 	containers map[string]*attachment  // by container id
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
 	unfinished bool                    // places not saved, or unknown to the packet filter
@@ -99,11 +93,14 @@ func open(config Config) (*Network, error) {
 	}
 	n := &Network{
 		config: config, pool: config.pool(), ns: ns, links: handle,
-		routes: rtnl.Routes{Links: handle, Pool: config.pool()},
-		peers:  map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
+		routes:     rtnl.Routes{Links: handle, Pool: config.pool()},
+		containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
 		lasting: map[int]bool{}, tables: map[int]*tun{},
 		closed: make(chan struct{}),
 	}
+	n.tunnel = tunnel.New(tunnel.Config{NodeName: config.NodeName, Pool: n.pool, Underlay: config.Underlay,
+		Port: config.Port, Overlay: config.Overlay, MTU: config.MTU, RunDir: config.RunDir,
+		StateDir: config.StateDir, Namespace: ns, Links: handle})
 	n.suppressed = filter.NewSuppression(ns, config.Log)
 	n.passages = foreign.NewPasses(foreign.PassesConfig{Namespace: ns, Path: config.Namespace,
 		Pool:     config.Pool,
@@ -132,16 +129,15 @@ func (n *Network) setUp() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(n.findUnderlay(), n.openOverlay()); err != nil {
+	if err := n.tunnel.Find(); err != nil {
 		return err
 	}
 	n.openFilter(guarded)
-	if err := n.bringUpTunnel(); err != nil {
+	if err := n.tunnel.Open(); err != nil {
 		return err
 	}
-	if err := n.recoverPeers(); err != nil {
-		return err
-	}
+	n.routes.Tunnel = n.tunnel.Index()
+	n.filter.KnowPeers(n.filterPeers(n.tunnel.Peers()))
 	if err := errors.Join(n.recoverContainers(), n.recoverBridged()); err != nil {
 		return err
 	}
@@ -161,8 +157,8 @@ func (n *Network) setUp() error {
 // Open makes the packet filter, for the underlay that was found.
 func (n *Network) openFilter(guarded bool) {
 	n.filter = filter.New(filter.Config{Namespace: n.ns, Pool: n.pool, Underlay: n.config.Underlay,
-		UnderlayDevice: n.underlay.Attrs().Name, Encrypted: n.config.encrypted(),
-		TunnelPort: n.config.Port, OverlayPort: n.config.wireguardPort(), Guarded: guarded})
+		UnderlayDevice: n.tunnel.UnderlayDevice(), Encrypted: n.config.Overlay != OverlayVXLAN,
+		TunnelPort: n.config.Port, OverlayPort: n.tunnel.OverlayPort(), Guarded: guarded})
 }
 
 // trackLoosely makes the node's connection tracking also translate packets that it takes for out of the
@@ -204,11 +200,13 @@ func (n *Network) Obstacles() ([]foreign.Obstacle, error) {
 }
 
 // MTU returns the MTU of the tunnel, and so of new containers.
-func (n *Network) MTU() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.mtu
-}
+func (n *Network) MTU() int { return n.tunnel.MTU() }
+
+// KeepOverlay makes the overlay's device again if it has gone: see Tunnel.KeepOverlay.
+func (n *Network) KeepOverlay() error { return n.tunnel.KeepOverlay() }
+
+// Tunnel returns what connects this node with its peers.
+func (n *Network) Tunnel() *tunnel.Tunnel { return n.tunnel }
 
 // Lease assigns a container an address for life, or returns the one that it has: see Leases.Lease.
 func (n *Network) Lease(id string) (Address, error) { return n.leases.Lease(id, n.MTU()) }

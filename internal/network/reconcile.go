@@ -100,7 +100,7 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 			return ended(route.Table)
 		}
 		bits, _ := route.Dst.Mask.Size()
-		return bits == 32 && !routes[route.Dst.String()] && !n.toOverlay(route)
+		return bits == 32 && !routes[route.Dst.String()] && !n.tunnel.ToOverlay(route)
 	})
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (n *Network) cleanup() error {
 	for _, id := range ids {
 		errs = append(errs, n.detach(id))
 	}
-	errs = append(errs, n.overlayDevice().Remove(), n.removeDevices(),
+	errs = append(errs, n.tunnel.Remove(), n.removeDevices(),
 		n.routes.RemoveRules(func(netlink.Rule) bool { return true }),
 		n.routes.RemoveRoutes(func(netlink.Route) bool { return true }),
 		n.endForwarding(), n.filter.Remove(), n.suppressed.Remove(), n.cleanupBridged(),

@@ -116,7 +116,7 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 		return nil, err
 	}
 	if to.Container == "" {
-		for _, peer := range n.peers {
+		for _, peer := range n.tunnel.Peers() {
 			if peer.Name == to.Peer && to.Peer != "" {
 				return n.routes.Via(prefix, peer.Number, table), nil
 			}

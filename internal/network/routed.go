@@ -84,7 +84,7 @@ func (n *Network) checkRouted(routed RoutedNetwork) error {
 func (n *Network) routeNetworks() error {
 	var errs []error
 	for _, routed := range n.routed {
-		for number := range n.peers {
+		for number := range n.tunnel.Peers() {
 			part, err := routed.Part(number)
 			if err == nil {
 				err = n.links.RouteReplace(n.routes.Via(rtnl.IPNet(part), number, unix.RT_TABLE_MAIN))

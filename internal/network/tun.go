@@ -191,7 +191,7 @@ func (n *Network) configureTun(t *tun) error {
 		return fmt.Errorf("find TUN device %s: %w", t.name, err)
 	}
 	for _, step := range []error{
-		n.links.LinkSetGroup(link, pool.GroupHold), n.links.LinkSetMTU(link, n.mtu),
+		n.links.LinkSetGroup(link, pool.GroupHold), n.links.LinkSetMTU(link, n.tunnel.MTU()),
 		n.links.LinkSetTxQLen(link, tunQueue),
 		n.links.LinkSetUp(link),
 	} {
