@@ -118,8 +118,9 @@ var mayImport = map[string]string{
 	// migration: decides and never acts; has words of its own, which the agent translates.
 	"internal/migration": "",
 	// network: each part knows what is below it; network wires them together.
-	"internal/network": "network/dump network/filter network/flows network/foreign network/hold " +
-		"network/namespace network/nft network/pool network/rtnl network/tunnel",
+	"internal/network": "network/bridge network/dump network/filter network/flows network/foreign " +
+		"network/hold network/namespace network/nft network/pool network/rtnl network/tunnel",
+	"internal/network/bridge": "network/namespace network/pool network/rtnl",
 	"internal/network/dump":   "",
 	"internal/network/filter": "network/nft network/pool",
 	"internal/network/flows":  "network/nft network/pool",

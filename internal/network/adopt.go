@@ -87,14 +87,14 @@ func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Ad
 
 // takePair gives the node's end of a veth pair the settings of makePair.
 func (n *Network) takePair(handle *netlink.Handle, id string, address Address) error {
-	eth0, err := handle.LinkByName(insideDevice)
+	eth0, err := handle.LinkByName(pool.InsideDevice)
 	if err != nil {
-		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
 	}
 	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
 	if err != nil || outside.Type() != "veth" || outside.Attrs().ParentIndex != eth0.Attrs().Index {
 		return fmt.Errorf("the container's %s is %w: its other end is no veth device of this node",
-			insideDevice, ErrInvalid)
+			pool.InsideDevice, ErrInvalid)
 	}
 	if outside.Attrs().MasterIndex != 0 {
 		return fmt.Errorf("the container's device %s is %w: it is on a bridge", outside.Attrs().Name,

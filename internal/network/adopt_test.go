@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
@@ -18,7 +19,7 @@ func (s *site) foreign(node, name, address string) string {
 	ns := makeTestNamespace(s.t, s.dir, name)
 	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
 		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "veth-" + name, TxQLen: -1})
-		pair.PeerName, pair.PeerNamespace = insideDevice, netlink.NsFd(ns)
+		pair.PeerName, pair.PeerNamespace = pool.InsideDevice, netlink.NsFd(ns)
 		if err := h.LinkAdd(pair); err != nil {
 			return err
 		}
@@ -29,7 +30,7 @@ func (s *site) foreign(node, name, address string) string {
 			Dst: rtnl.HostNet(netip.MustParseAddr(address)), Scope: netlink.SCOPE_LINK})
 	})
 	inside(s.t, ns, func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName(insideDevice)
+		eth0, err := h.LinkByName(pool.InsideDevice)
 		if err != nil {
 			return err
 		}
@@ -42,7 +43,7 @@ func (s *site) foreign(node, name, address string) string {
 func (s *site) addressOf(name, ip string) Address {
 	address := Address{IP: netip.MustParseAddr(ip), MTU: s.nodes["a"].MTU()}
 	inside(s.t, s.ns(name), func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName(insideDevice)
+		eth0, err := h.LinkByName(pool.InsideDevice)
 		if err == nil {
 			address.MAC = eth0.Attrs().HardwareAddr.String()
 		}

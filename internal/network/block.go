@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/bridge"
 	"github.com/godwit/godwit/internal/network/namespace"
 	"github.com/godwit/godwit/internal/network/nft"
 )
@@ -92,7 +93,8 @@ func (n *Network) unblock(id string, attached *attachment) error {
 		err = widen(path, attached)
 	}
 	if err == nil && attached.bridged {
-		_ = announceWithin(path, attached.address.IP) // neighbours that asked meanwhile ask again soon anyway
+		// after a failure, neighbours that asked meanwhile ask again soon anyway
+		_ = bridge.AnnounceWithin(path, attached.address.IP)
 	}
 	if err == nil {
 		attached.blocked = false

@@ -211,20 +211,21 @@ func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, 
 		return "", 0, fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
 	}
 	defer handle.Close()
-	eth0, err := handle.LinkByName(insideDevice)
+	eth0, err := handle.LinkByName(pool.InsideDevice)
 	if err != nil {
-		return "", 0, fmt.Errorf("find the container's %s: %w", insideDevice, err)
+		return "", 0, fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
 	}
 	addresses, err := rtnl.AddressesOf(handle, eth0, netlink.FAMILY_V4)
 	has := func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }
 	if err != nil || !slices.ContainsFunc(addresses, has) {
 		return "", 0, errors.Join(err,
-			fmt.Errorf("the container's %s is %w: it does not have that address", insideDevice, ErrInvalid))
+			fmt.Errorf("the container's %s is %w: it does not have that address", pool.InsideDevice,
+				ErrInvalid))
 	}
 	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
 	if err != nil || outside.Type() != "veth" || outside.Attrs().MasterIndex == 0 {
 		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: its other end is on no "+
-			"bridge of this node", insideDevice, ErrInvalid))
+			"bridge of this node", pool.InsideDevice, ErrInvalid))
 	}
 	master, err := n.links.LinkByIndex(outside.Attrs().MasterIndex)
 	if err != nil {
@@ -247,7 +248,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 		}
 		one.Via, one.Arriving = 0, false
 		n.finaliseBridgedLater()
-		return n.unclaim(n.containers[to.Container].device, ip)
+		return n.bridges.Unclaim(n.containers[to.Container].device, ip)
 	}
 	route, err := n.routeTo(rtnl.HostNet(ip), to, unix.RT_TABLE_MAIN, ip)
 	if err == nil {
@@ -265,7 +266,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 	err = n.blockAll(ip)
 	if attached := n.containers[one.Container]; attached != nil {
 		one.Bridge = attached.device
-		err = errors.Join(err, n.claim(one.Bridge, ip))
+		err = errors.Join(err, n.bridges.Claim(one.Bridge, ip))
 	}
 	return err
 }
@@ -375,7 +376,7 @@ func (one *bridged) undone() {
 func (n *Network) forgetBridged(ip netip.Addr) error {
 	one := n.bridged[ip]
 	delete(n.bridged, ip)
-	err := errors.Join(n.unclaim(one.Bridge, ip), n.routes.RemoveRoutes(rtnl.IsHostRoute(ip)),
+	err := errors.Join(n.bridges.Unclaim(one.Bridge, ip), n.routes.RemoveRoutes(rtnl.IsHostRoute(ip)),
 		n.flows().Forget(ip, len(n.bridged) == 0),
 		n.saveBridged(), n.filterBridged())
 	if len(n.bridged)+len(n.routed) == 0 {

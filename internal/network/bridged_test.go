@@ -19,6 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/network/flows"
 	"github.com/godwit/godwit/internal/network/namespace"
 	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
@@ -44,10 +45,10 @@ func (s *site) onBridge(node, name, address string) (netnsPath string) {
 		}
 		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "veth-" + name, TxQLen: -1,
 			MasterIndex: link.Attrs().Index})
-		pair.PeerName, pair.PeerNamespace = insideDevice, netlink.NsFd(ns)
+		pair.PeerName, pair.PeerNamespace = pool.InsideDevice, netlink.NsFd(ns)
 		return errors.Join(h.LinkSetUp(link), h.LinkAdd(pair), h.LinkSetUp(pair))
 	})
-	configure(s.t, ns, insideDevice, address, "")
+	configure(s.t, ns, pool.InsideDevice, address, "")
 	return s.dir + "/" + name
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 
+	"github.com/godwit/godwit/internal/network/bridge"
 	"github.com/godwit/godwit/internal/network/filter"
 	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/tunnel"
@@ -39,6 +40,9 @@ const (
 	OverlayUserspace = tunnel.OverlayUserspace
 	OverlayVXLAN     = tunnel.OverlayVXLAN
 )
+
+// RoutedNetwork is a network of an engine that all nodes have, each with a bridge of its own.
+type RoutedNetwork = bridge.RoutedNetwork
 
 // Published is a port of a node through which a container of this node is reached.
 type Published = filter.Published

@@ -24,9 +24,6 @@ import (
 	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
-// insideDevice is the name of a container's interface.
-const insideDevice = "eth0"
-
 // gateway returns every container's router, the same on every node. Its address is link-local and not used
 // otherwise.
 func gateway() (netip.Addr, net.HardwareAddr) {
@@ -152,7 +149,7 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 	attributes.Name, attributes.MTU, attributes.Group = name, address.MTU, pool.GroupContainer
 	attributes.HardwareAddr = gatewayMAC
 	pair := netlink.NewVeth(attributes)
-	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = insideDevice, mac, uint32(address.MTU)
+	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = pool.InsideDevice, mac, uint32(address.MTU)
 	pair.PeerNamespace = netlink.NsFd(inside)
 	if err := n.links.LinkAdd(pair); err != nil {
 		return fmt.Errorf("make veth pair %s: %w", name, err)
@@ -162,7 +159,7 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 
 // isMade reports whether a container's interface is as makePair and narrow make it.
 func isMade(eth0 *netlink.LinkAttrs, address Address, mac net.HardwareAddr) bool {
-	return eth0.Name == insideDevice && bytes.Equal(eth0.HardwareAddr, mac) &&
+	return eth0.Name == pool.InsideDevice && bytes.Equal(eth0.HardwareAddr, mac) &&
 		(eth0.MTU == address.MTU || eth0.MTU == narrowed(address))
 }
 
@@ -189,18 +186,18 @@ func (n *Network) configureOutside(id string, address Address, mac net.HardwareA
 // configureInside gives the container its address and its default route. The gateway's neighbour entry is
 // permanent and the same on every node, so a container that moves has nothing to ask or to unlearn.
 func configureInside(handle *netlink.Handle, inside netns.NsHandle, address Address) error {
-	eth0, err := handle.LinkByName(insideDevice)
+	eth0, err := handle.LinkByName(pool.InsideDevice)
 	if err != nil {
-		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
 	}
 	lo, err := handle.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("find the container's loopback device: %w", err)
 	}
 	if err := namespace.Within(inside, func() error {
-		return namespace.DisableIPv6(insideDevice)
+		return namespace.DisableIPv6(pool.InsideDevice)
 	}); err != nil {
-		return fmt.Errorf("prepare the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("prepare the container's %s: %w", pool.InsideDevice, err)
 	}
 	index := eth0.Attrs().Index
 	router, routerMAC := gateway()

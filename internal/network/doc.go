@@ -55,9 +55,10 @@
 //
 // Network wires parts together that have state and locks of their own: leases of addresses (pool), the tunnel
 // and its peers (tunnel), the packet filter and the suppression of ARP (filter), rules in other programs'
-// chains (foreign), and holds (hold). Package flows keeps its state in the kernel. Network.mu is taken first,
-// and then the lock of one part, or none. No part takes the lock of another. Only holds call back into this
-// package, with no lock but those that come before Network.mu: see package hold.
+// chains (foreign), settings of engines' bridges (bridge), and holds (hold). Package flows keeps its state in
+// the kernel. Network.mu is taken first, and then the lock of one part, or none. No part takes the lock of
+// another. Only holds call back into this package, with no lock but those that come before Network.mu: see
+// package hold.
 //
 // Two parts disagree for a moment while something changes in both. Network.mu is held throughout: SetPeers
 // lets the filter know a new peer before the tunnel does, and if the filter cannot be changed, the tunnel's

@@ -133,19 +133,6 @@ func (s *site) savedConnection(ip netip.Addr, port int) (client, server *net.TCP
 	return client, conn.(*net.TCPConn)
 }
 
-func TestRoutedNetworkPart(t *testing.T) {
-	routed := RoutedNetwork{Subnet: netip.MustParsePrefix("10.89.0.0/16")}
-	if part, err := routed.Part(3); err != nil || part.String() != "10.89.3.0/24" {
-		t.Errorf("%s, %v", part, err)
-	}
-	for subnet, number := range map[string]int{"10.89.0.0/16": 256, "10.89.0.0/24": 1, "10.89.1.0/16": 1,
-		"2001:db8::/16": 1} {
-		if part, err := (RoutedNetwork{Subnet: netip.MustParsePrefix(subnet)}).Part(number); err == nil {
-			t.Errorf("part %d of %s is %s", number, subnet, part)
-		}
-	}
-}
-
 // TestForgottenConnections checks that connections to a container that has left continue, although the
 // engine deletes their conntrack entries and would masquerade the container's next packets. Some
 // connections came in at this node, and some at another.

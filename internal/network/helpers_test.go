@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -345,7 +346,7 @@ func (s *site) unplugRoaming(node string) {
 func (s *site) mtu(where string) (mtu int) {
 	s.t.Helper()
 	s.in(where, func() error {
-		eth0, err := net.InterfaceByName(insideDevice)
+		eth0, err := net.InterfaceByName(pool.InsideDevice)
 		if err == nil {
 			mtu = eth0.MTU
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
@@ -177,7 +178,7 @@ func TestContainerCannotSendAsAnother(t *testing.T) {
 	must(t, s.nodes["a"].Detach("two"))
 	victim := s.listen("client-a", netip.MustParseAddrPort("198.51.100.2:7000"))
 	inside(t, s.ns("a/one"), func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName(insideDevice)
+		eth0, err := h.LinkByName(pool.InsideDevice)
 		must(t, err)
 		return h.AddrAdd(eth0, &netlink.Addr{IPNet: rtnl.HostNet(two.IP)})
 	})

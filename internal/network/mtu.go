@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/network/dump"
 	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
@@ -26,24 +27,24 @@ func narrowed(address Address) int { return address.MTU - 1 }
 
 // narrow sets the narrowed MTU.
 func narrow(inside *netlink.Handle, address Address) error {
-	eth0, err := inside.LinkByName(insideDevice)
+	eth0, err := inside.LinkByName(pool.InsideDevice)
 	if err == nil {
 		err = inside.LinkSetMTU(eth0, narrowed(address))
 	}
 	if err != nil {
-		return fmt.Errorf("narrow the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("narrow the container's %s: %w", pool.InsideDevice, err)
 	}
 	return nil
 }
 
 // narrowRoutes sets the narrowed MTU on the routes of a container on a bridge.
 func narrowRoutes(inside *netlink.Handle, address Address) error {
-	eth0, err := inside.LinkByName(insideDevice)
+	eth0, err := inside.LinkByName(pool.InsideDevice)
 	if err == nil {
 		err = limitRoutes(inside, eth0, narrowed(address))
 	}
 	if err != nil {
-		return fmt.Errorf("set the MTU of the routes through the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("set the MTU of the routes through the container's %s: %w", pool.InsideDevice, err)
 	}
 	return nil
 }
@@ -61,7 +62,7 @@ func widen(path string, attached *attachment) error {
 		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
 	}
 	defer handle.Close()
-	eth0, err := handle.LinkByName(insideDevice)
+	eth0, err := handle.LinkByName(pool.InsideDevice)
 	if rtnl.IsLinkNotFound(err) {
 		return nil
 	}
@@ -74,7 +75,7 @@ func widen(path string, attached *attachment) error {
 		err = limitRoutes(handle, eth0, address.MTU)
 	}
 	if err != nil {
-		return fmt.Errorf("widen the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("widen the container's %s: %w", pool.InsideDevice, err)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/bridge"
 	"github.com/godwit/godwit/internal/network/filter"
 	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/network/hold"
@@ -36,6 +37,7 @@ type Network struct {
 	tunnel     *tunnel.Tunnel
 	routes     rtnl.Routes // complete after setUp
 	suppressed *filter.Suppression
+	bridges    *bridge.Bridges
 	passages   *foreign.Passes
 
 	mu         sync.Mutex
@@ -44,10 +46,9 @@ type Network struct {
 	unfinished bool                    // places not saved, or unknown to the packet filter
 	routed     []RoutedNetwork
 	unrouted   bool         // something that routed networks need has failed
-	lasting    map[int]bool // bridges, by index, whose hardware address is fixed
 	tables     map[int]*tun // routing tables of holds' devices
 	background sync.WaitGroup
-	watching   sync.WaitGroup // see watchBridges
+	watching   sync.WaitGroup // see bridgesChanged
 	closed     chan struct{}  // closed when Close begins
 
 	contradicting bool      // contradictLater repeats: see contradict
@@ -95,12 +96,13 @@ func open(config Config) (*Network, error) {
 		config: config, pool: config.pool(), ns: ns, links: handle,
 		routes:     rtnl.Routes{Links: handle, Pool: config.pool()},
 		containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		lasting: map[int]bool{}, tables: map[int]*tun{},
+		tables: map[int]*tun{},
 		closed: make(chan struct{}),
 	}
 	n.tunnel = tunnel.New(tunnel.Config{NodeName: config.NodeName, Pool: n.pool, Underlay: config.Underlay,
 		Port: config.Port, Overlay: config.Overlay, MTU: config.MTU, RunDir: config.RunDir,
 		StateDir: config.StateDir, Namespace: ns, Links: handle})
+	n.bridges = bridge.New(ns, handle)
 	n.suppressed = filter.NewSuppression(ns, config.Log)
 	n.passages = foreign.NewPasses(foreign.PassesConfig{Namespace: ns, Path: config.Namespace,
 		Pool:     config.Pool,
@@ -150,7 +152,7 @@ func (n *Network) setUp() error {
 	if err := n.startForwarding(); err != nil {
 		return err
 	}
-	n.watching.Go(n.watchBridges)
+	n.watching.Go(func() { n.bridges.Watch(n.closed, n.bridgesChanged) })
 	return n.trackLoosely()
 }
 

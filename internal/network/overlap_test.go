@@ -15,8 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/network/foreign"
 )
 
-// bridge makes a device with an address, as Podman does.
-func bridge(t *testing.T, h *netlink.Handle, name, address string) netlink.Link {
+// makeBridge makes a device with an address, as Podman does.
+func makeBridge(t *testing.T, h *netlink.Handle, name, address string) netlink.Link {
 	t.Helper()
 	made := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 	made.Name = name
@@ -43,13 +43,13 @@ func TestInUse(t *testing.T) {
 		except string
 	}{
 		"nothing": {make: func(*netlink.Handle) {}, agent: true},
-		"Podman's": {make: func(h *netlink.Handle) { bridge(t, h, "podman0", "10.88.0.1/16") },
+		"Podman's": {make: func(h *netlink.Handle) { makeBridge(t, h, "podman0", "10.88.0.1/16") },
 			found: "route 10.88.0.0/16 dev podman0"},
-		"a device's": {make: func(h *netlink.Handle) { bridge(t, h, "some0", "10.88.9.9/32") },
+		"a device's": {make: func(h *netlink.Handle) { makeBridge(t, h, "some0", "10.88.9.9/32") },
 			found: "address 10.88.9.9/32 of some0"},
-		"its own": {make: func(h *netlink.Handle) { bridge(t, h, "own0", "10.88.0.1/16") },
+		"its own": {make: func(h *netlink.Handle) { makeBridge(t, h, "own0", "10.88.0.1/16") },
 			except: "own0"},
-		"another": {make: func(h *netlink.Handle) { bridge(t, h, "docker0", "172.17.0.1/16") },
+		"another": {make: func(h *netlink.Handle) { makeBridge(t, h, "docker0", "172.17.0.1/16") },
 			agent: true},
 		"a VPN's half": {make: func(h *netlink.Handle) {
 			must(t,
@@ -78,7 +78,7 @@ func TestInUse(t *testing.T) {
 			s.t = t
 			ns := makeTestNamespace(t, s.dir, "new")
 			inside(t, ns, func(h *netlink.Handle) error {
-				under := bridge(t, h, "under0", "198.51.100.1/24")
+				under := makeBridge(t, h, "under0", "198.51.100.1/24")
 				return h.RouteAdd(&netlink.Route{LinkIndex: under.Attrs().Index, Gw: gateway})
 			})
 			inside(t, ns, func(h *netlink.Handle) error {
@@ -128,7 +128,7 @@ func TestInUse(t *testing.T) {
 func TestBlackholeReplacesNobody(t *testing.T) {
 	s := newSite(t)
 	inside(t, s.ns("a"), func(h *netlink.Handle) error {
-		bridge(t, h, "podman1", "10.89.0.1/24")
+		makeBridge(t, h, "podman1", "10.89.0.1/24")
 		return nil
 	})
 	before := routesOf(t, s.ns("a"))

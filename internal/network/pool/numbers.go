@@ -21,3 +21,6 @@ const (
 // let them in before. If another program's chain drops unknown packets, that chain has the last word;
 // Docker asks a chain for other programs' rules before its own.
 const PassMark = 1 << 28
+
+// InsideDevice is the name of a container's interface.
+const InsideDevice = "eth0"
