@@ -14,7 +14,7 @@
 // nobody answers for it, neither by a reset nor by ICMP.
 //
 // One VXLAN device without learning and without ARP connects the nodes: each peer has a permanent
-// neighbour, a forwarding entry and routes. The device sends within WireGuard (see Overlay). Each node has
+// neighbour, a forwarding entry and routes. The device sends within WireGuard (package tunnel). Each node has
 // an address of the pool for its end of the tunnel. WireGuard accepts from a peer only packets with the
 // peer's tunnel address, and the packet filter accepts VXLAN only from WireGuard's device and with the
 // hardware address of the right peer. Routing containers' addresses in WireGuard itself would save VXLAN's
@@ -39,7 +39,7 @@
 // its middle, just after a move, would have its address translated. And conntrack checks no TCP windows
 // (tcp_be_liberal): it would not translate packets back that it took for invalid, and the node would answer
 // them with a reset. If the home has translated packets back, and another node has held them until the
-// container came home, conntrack does not recognise them: see lateChain.
+// container came home, conntrack does not recognise them: see lateChain in package filter.
 //
 // # Holding packets
 //

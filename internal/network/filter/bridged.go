@@ -16,7 +16,7 @@ import (
 const setBridged = "bridged"
 
 // bridgedRules returns the rules for containers on bridges. They do for these containers what other rules
-// do for the pool: see the package comment.
+// do for the pool: see the comment of package network.
 func (f *Filter) bridgedRules(conn *nftables.Conn, table *nftables.Table, set *nftables.Set,
 	inside func(add func(...nft.Rule))) {
 	if len(f.bridged)+len(f.routed) == 0 {

@@ -194,7 +194,7 @@ func (f *Filter) outputChain(conn *nftables.Conn, table *nftables.Table) {
 }
 
 // leaveChain gives connections that this node's containers open to the outside the node's address. For TCP
-// only packets that open a connection count; see the package comment.
+// only packets that open a connection count; see the comment of package network.
 func (f *Filter) leaveChain(conn *nftables.Conn, table *nftables.Table) {
 	chain := conn.AddChain(&nftables.Chain{Name: "leave", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})

@@ -20,11 +20,11 @@ import (
 )
 
 // When Podman makes a container's network, netavark (since 1.5) announces the container's address before
-// anybody can block the network namespace (see blockNamespace). The container's neighbours would send to it
-// here while it still runs at another node, and packets that meet no socket are answered by a reset. So
+// anybody can block the network namespace (network.BlockNamespace). The container's neighbours would send to
+// it here while it still runs at another node, and packets that meet no socket are answered by a reset. So
 // until the network is made, the bridges drop packets that claim to come from the container. Its hardware
-// address, which is the same at each node, distinguishes it from containers with the same address on
-// another bridge.
+// address, which is the same at each node, distinguishes it from containers with the same address on another
+// bridge.
 
 // setSuppressed names the set of hardware and IP addresses whose ARP and IPv4 packets bridges drop.
 const setSuppressed = "absent"

@@ -52,9 +52,9 @@ func replaceIngress(conn *nftables.Conn, set *nftables.Set, elements []nftables.
 	return nil
 }
 
-// makeIngress adds the map of ingress marks and its chain, also to a table that an older Godwit
-// made. The chain runs after bridgedIngress and overrides its mark, which would route the packet to
-// the container's previous node. A new tracking entry has no mark of its own yet. A packet that has
+// makeIngress adds the map of ingress marks and its chain, also to a table that an older Godwit made. The
+// chain runs after that of ingress marks (package filter) and overrides the mark, which would route the
+// packet to the container's previous node. A new tracking entry has no mark of its own yet. A packet that has
 // come to leave here is not sent back: its mark is this node's own already.
 func (f Flows) makeIngress(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
 	if err := conn.AddSet(sets.ingress, nil); err != nil {

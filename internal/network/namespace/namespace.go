@@ -76,7 +76,7 @@ func Sysctl(key, value string) error {
 
 // DeviceSysctls prepares one of our devices on the node's side. The device forwards, speaks no IPv6, and
 // does not check packets against the route back to their source (answers follow ingress marks, see the
-// package comment). The kernel uses the greater of a device's rp_filter and that of "all"
+// comment of package network). The kernel uses the greater of a device's rp_filter and that of "all"
 // (Documentation/networking/ip-sysctl.rst), so on a node with strict filtering only the value 2, loose, can
 // weaken it.
 func DeviceSysctls(device string, more ...string) error {
