@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/tunnel"
 	"github.com/godwit/godwit/internal/units"
 )
 
@@ -44,7 +45,7 @@ func (f *overlayFlag) String() string { return string(*f.to) }
 func (f *overlayFlag) Type() string   { return "kind" }
 
 func (f *overlayFlag) Set(text string) (err error) {
-	*f.to, err = network.ParseOverlay(text)
+	*f.to, err = tunnel.ParseOverlay(text)
 	return err
 }
 

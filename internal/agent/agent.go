@@ -269,7 +269,7 @@ func (a *Agent) open() error {
 	}
 	a.leases = newLeases(a)
 	a.locations = newLocations(a)
-	a.peers.RecallKeys(a.network.Keys())
+	a.peers.RecallKeys(a.network.Tunnel().Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
 	a.peers.Attach(told{a.locations, a.doubles}, greeted{a}, greeted{a})
 	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
@@ -410,7 +410,7 @@ func (a *Agent) setPeers() {
 		}
 		peers = append(peers, peer)
 	}
-	peers, contradictions := a.network.Consistent(peers)
+	peers, contradictions := a.network.Tunnel().Consistent(peers)
 	for _, one := range contradictions {
 		a.log.Warn("node left out of the overlay", "error", one)
 	}

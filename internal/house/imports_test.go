@@ -13,7 +13,8 @@ var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
 	"cmd/godwit": "admission agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
 		"engine/docker engine/embedded engine/lxc engine/oci engine/podman engine/shim kernel " +
-		"memory/pager migration network network/wireguard predict scripts units wire/identity",
+		"memory/pager migration network network/foreign network/tunnel network/wireguard predict scripts " +
+		"units wire/identity",
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
@@ -140,11 +141,26 @@ var mayImport = map[string]string{
 	"internal/memory/pager":         "criu kernel memory",
 	"internal/memory/pipeline":      "guard memory",
 	// migration: decides and never acts; has words of its own, which the agent translates.
-	"internal/migration":         "",
-	"internal/network":           "kernel network/dump network/hold network/wireguard",
-	"internal/network/dump":      "",
-	"internal/network/hold":      "",
+	"internal/migration": "",
+	// network: each part knows what is below it; network wires them together.
+	"internal/network": "network/bridge network/dump network/filter network/flows network/foreign " +
+		"network/hold network/namespace network/nft network/pool network/rtnl network/tunnel",
+	"internal/network/bridge": "network/namespace network/pool network/rtnl",
+	"internal/network/dump":   "",
+	"internal/network/filter": "network/nft network/pool",
+	"internal/network/flows":  "network/nft network/pool",
+	// network/foreign: what other programs do; changes nothing of ours.
+	"internal/network/foreign": "kernel network/dump network/namespace network/nft network/pool " +
+		"network/rtnl",
+	"internal/network/hold": "",
+	// network/namespace: knows no container; likewise network/pool, which also knows nothing of the kernel.
+	"internal/network/namespace": "",
+	"internal/network/nft":       "network/pool",
 	"internal/network/nsstate":   "kernel network/dump",
+	"internal/network/pool":      "",
+	"internal/network/rtnl":      "network/dump network/pool",
+	"internal/network/tunnel": "network/dump network/namespace network/pool network/rtnl " +
+		"network/wireguard",
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",
 	// node/rpc: translates; what it answers for is a small interface.

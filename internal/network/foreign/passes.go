@@ -1,13 +1,23 @@
-package network
+package foreign
 
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
 )
+
+// PassChain is the chain that Docker asks for other programs' rules before its own.
+const PassChain = "DOCKER-USER"
 
 // passRule is a rule of ours in another program's chain, which would otherwise drop packets that must pass.
 type passRule struct {
@@ -17,15 +27,15 @@ type passRule struct {
 }
 
 // passRules returns the rules that must be in chains of Docker. Docker consults a chain for other programs'
-// rules before its own (passChain). Since Docker 28, another chain comes first, and drops packets to a
+// rules before its own (PassChain). Since Docker 28, another chain comes first, and drops packets to a
 // container that do not come from the container's bridge. So packets from the tunnel and from holds get a
-// rule there, too; passChain then decides about them. Docker appends its rules to that chain, so a rule
+// rule there, too; PassChain then decides about them. Docker appends its rules to that chain, so a rule
 // before them stays there.
 func passRules() []passRule {
-	mark := strconv.Itoa(passMark)
-	rules := []passRule{{"filter", passChain, []string{"--match", "mark", "--mark", mark + "/" + mark},
+	mark := strconv.Itoa(pool.PassMark)
+	rules := []passRule{{"filter", PassChain, []string{"--match", "mark", "--mark", mark + "/" + mark},
 		func(string) bool { return true }}}
-	for _, number := range []uint32{groupTunnel, groupHold} {
+	for _, number := range []uint32{pool.GroupTunnel, pool.GroupHold} {
 		rules = append(rules, passRule{"raw", "PREROUTING",
 			[]string{"--match", "devgroup", "--src-group", fmt.Sprintf("%#x", number)},
 			func(rules string) bool { return strings.Contains(rules, "-j DROP") }})
@@ -33,67 +43,60 @@ func passRules() []passRule {
 	return rules
 }
 
-// letPass adds missing rules that are needed.
-func (n *Network) letPass() error {
+// PassesConfig of Passes.
+type PassesConfig struct {
+	Namespace netns.NsHandle // of the node
+	Path      string         // of the same namespace; the calling thread's if empty
+	Pool      netip.Prefix
+	StateDir  string // has the administrator's permission: see AllowRules
+}
+
+// Passes are the rules in other programs' chains on a node.
+type Passes struct {
+	config PassesConfig
+
+	keeping   sync.Mutex
+	forbidden bool // none of allowedRules is in place: see KeepAllowed
+}
+
+// NewPasses makes no rules yet.
+func NewPasses(config PassesConfig) *Passes { return &Passes{config: config} }
+
+// Make adds missing rules that are needed.
+func (p *Passes) Make() error {
 	var failed error
 	for _, rule := range passRules() {
-		failed = errors.Join(failed, n.makePassRule(rule))
+		failed = errors.Join(failed, p.makePassRule(rule))
 	}
 	return failed
 }
 
-func (n *Network) makePassRule(rule passRule) error {
-	if is, err := n.ruleThere(rule); err != nil || is {
+func (p *Passes) makePassRule(rule passRule) error {
+	if is, err := p.ruleThere(rule); err != nil || is {
 		return err
 	}
-	rules, there, err := n.listChain(rule)
+	rules, there, err := p.listChain(rule)
 	if err != nil || !there || !rule.needed(rules) {
 		return err
 	}
-	if out, err := n.iptables("--insert", rule); err != nil {
+	if out, err := p.iptables("--insert", rule); err != nil {
 		return fmt.Errorf("let packets of containers pass chain %s: %w: %s", rule.chain, err, out)
 	}
 	return nil
 }
 
-// KeepPassing keeps the rules that the administrator has allowed (AllowRules). While there is something to
-// forward, it also repeats letPass, because other programs recreate their chains, as Docker does when it
-// starts. And it retries work that failed when a container had moved.
-func (n *Network) KeepPassing() error {
-	n.mu.Lock()
-	err := n.finaliseBridged()
-	n.sendElsewhere()
-	n.mu.Unlock()
-	err = errors.Join(err, n.keepAllowed())
-	if !n.passes() {
-		return err
-	}
-	err = errors.Join(err, n.letPass())
-	if !n.passes() { // nothing is left to forward
-		err = errors.Join(err, n.endPass())
-	}
-	return err
-}
+// Remove undoes Make. It is idempotent.
+func (p *Passes) Remove() error { return p.endRules(passRules()) }
 
-// passes reports whether there is something to forward for containers on bridges.
-func (n *Network) passes() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.bridged)+len(n.routed) > 0
-}
-
-// endPass undoes letPass. It is idempotent.
-func (n *Network) endPass() error { return n.endRules(passRules()) }
-
-func (n *Network) endRules(rules []passRule) error {
+func (p *Passes) endRules(rules []passRule) error {
 	var failed error
 	for _, rule := range rules {
-		there, err := n.ruleThere(rule)
+		there, err := p.ruleThere(rule)
 		if err != nil || !there {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		if out, err := n.iptables("--delete", rule); err != nil {
+		if out, err := p.iptables("--delete", rule); err != nil {
 			failed = errors.Join(failed,
 				fmt.Errorf("remove the rule in chain %s: %w: %s", rule.chain, err, out))
 		}
@@ -110,8 +113,8 @@ const (
 )
 
 // ruleThere reports whether a rule is in its chain. A node without iptables has none of our rules.
-func (n *Network) ruleThere(rule passRule) (bool, error) {
-	out, err := n.iptables("--check", rule)
+func (p *Passes) ruleThere(rule passRule) (bool, error) {
+	out, err := p.iptables("--check", rule)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -125,11 +128,11 @@ func (n *Network) ruleThere(rule passRule) (bool, error) {
 }
 
 // iptables adds, removes or checks a rule. It runs iptables, because Docker uses that, too.
-func (n *Network) iptables(do string, rule passRule) (string, error) {
+func (p *Passes) iptables(do string, rule passRule) (string, error) {
 	args := slices.Concat([]string{"--wait", "5", "--table", rule.table, do, rule.chain}, rule.match,
 		[]string{"--jump", "ACCEPT"})
 	var out []byte
-	err := within(n.ns, func() (err error) {
+	err := namespace.Within(p.config.Namespace, func() (err error) {
 		out, err = exec.Command("iptables", args...).CombinedOutput()
 		return err
 	})
@@ -137,8 +140,8 @@ func (n *Network) iptables(do string, rule passRule) (string, error) {
 }
 
 // listChain returns the contents of a rule's chain.
-func (n *Network) listChain(rule passRule) (rules string, there bool, err error) {
-	err = within(n.ns, func() error {
+func (p *Passes) listChain(rule passRule) (rules string, there bool, err error) {
+	err = namespace.Within(p.config.Namespace, func() error {
 		out, err := exec.Command("iptables", "--wait", "5", "--table", rule.table, "--list-rules",
 			rule.chain).Output()
 		there, rules = err == nil, string(out)

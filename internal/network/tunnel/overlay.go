@@ -1,4 +1,4 @@
-package network
+package tunnel
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -32,7 +35,7 @@ func ParseOverlay(text string) (Overlay, error) {
 		return Overlay(text), nil
 	}
 	return "", fmt.Errorf("overlay %.40q is %w: it must be auto, wireguard, userspace or vxlan",
-		text, ErrInvalid)
+		text, pool.ErrInvalid)
 }
 
 // Kind is the part on which two nodes must agree: "wireguard" or "vxlan".
@@ -82,14 +85,14 @@ func (c Config) overhead() int {
 }
 
 // tunnelEnd returns the address of this node's end of the tunnel.
-func (n *Network) tunnelEnd() netip.Addr {
-	return n.tunnelEndOf(Peer{Number: n.config.NodeNumber, Underlay: n.config.Underlay})
+func (t *Tunnel) tunnelEnd() netip.Addr {
+	return t.End(Peer{Number: t.config.Pool.Number, Underlay: t.config.Underlay})
 }
 
-// tunnelEndOf returns the address of a peer's end of the tunnel.
-func (n *Network) tunnelEndOf(peer Peer) netip.Addr {
-	if n.config.encrypted() {
-		return n.config.overlayAddress(peer.Number)
+// End returns the address of a peer's end of the tunnel.
+func (t *Tunnel) End(peer Peer) netip.Addr {
+	if t.config.encrypted() {
+		return t.config.Pool.OverlayAddress(peer.Number)
 	}
 	return peer.Underlay
 }
@@ -98,13 +101,16 @@ func (n *Network) tunnelEndOf(peer Peer) netip.Addr {
 // it is not on the wire then: WireGuard's device keeps running when a release without WireGuard takes over.
 func (c Config) wireguardPort() int { return c.Port + 1 }
 
+// OverlayPort is the UDP port of WireGuard.
+func (t *Tunnel) OverlayPort() int { return t.config.wireguardPort() }
+
 // openOverlay describes the device, and removes the device of an agent with another setting.
-func (n *Network) openOverlay() error {
-	device := n.overlayDevice()
-	if !n.config.encrypted() {
+func (t *Tunnel) openOverlay() error {
+	device := t.overlayDevice()
+	if !t.config.encrypted() {
 		return device.Remove()
 	}
-	key, err := wireguard.LoadKey(filepath.Join(n.config.StateDir, "wireguard.key"))
+	key, err := wireguard.LoadKey(filepath.Join(t.config.StateDir, "wireguard.key"))
 	if err != nil {
 		return err
 	}
@@ -112,43 +118,43 @@ func (n *Network) openOverlay() error {
 	if err != nil {
 		return err
 	}
-	n.key, n.public, n.overlay = key, public, device
+	t.key, t.public, t.overlay = key, public, device
 	return nil
 }
 
-func (n *Network) overlayDevice() *wireguard.Device {
+func (t *Tunnel) overlayDevice() *wireguard.Device {
 	config := wireguard.Config{
-		Name: OverlayDevice, Way: n.config.Overlay.way(), Links: n.links,
-		Within: func(run func() error) error { return within(n.ns, run) },
-		Group:  groupOverlay,
-		Socket: filepath.Join(n.config.RunDir, "wireguard.sock"),
-		Log:    filepath.Join(n.config.RunDir, "wireguard.log"),
+		Name: OverlayDevice, Way: t.config.Overlay.way(), Links: t.config.Links,
+		Within: func(run func() error) error { return namespace.Within(t.config.Namespace, run) },
+		Group:  pool.GroupOverlay,
+		Socket: filepath.Join(t.config.RunDir, "wireguard.sock"),
+		Log:    filepath.Join(t.config.RunDir, "wireguard.log"),
 	}
-	if n.underlay != nil {
-		config.MTU = min(n.underlay.Attrs().MTU, maxMTU) - n.config.wireguardOverhead()
+	if t.underlay != nil {
+		config.MTU = min(t.underlay.Attrs().MTU, pool.MaxMTU) - t.config.wireguardOverhead()
 	}
 	return wireguard.New(config)
 }
 
 // PublicKey returns the key by which other nodes know this one; zero if the overlay is not encrypted.
-func (n *Network) PublicKey() (wireguard.Key, error) {
-	if n.overlay == nil {
+func (t *Tunnel) PublicKey() (wireguard.Key, error) {
+	if t.overlay == nil {
 		return wireguard.Key{}, nil
 	}
-	return n.public, nil
+	return t.public, nil
 }
 
 // KeyProof is wireguard.Key.Proof with this node's key.
-func (n *Network) KeyProof(other wireguard.Key, from, to string) ([]byte, error) {
-	return n.key.Proof(other, from, to)
+func (t *Tunnel) KeyProof(other wireguard.Key, from, to string) ([]byte, error) {
+	return t.key.Proof(other, from, to)
 }
 
 // Keys returns the peers' keys, by number: at first those that an earlier process had set.
-func (n *Network) Keys() map[int]wireguard.Key {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (t *Tunnel) Keys() map[int]wireguard.Key {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	keys := map[int]wireguard.Key{}
-	for number, peer := range n.peers {
+	for number, peer := range t.peers {
 		if !peer.Key.IsZero() {
 			keys[number] = peer.Key
 		}
@@ -158,92 +164,94 @@ func (n *Network) Keys() map[int]wireguard.Key {
 
 // applyOverlay configures the device for the current peers, and makes the routes to their ends of the
 // tunnel.
-func (n *Network) applyOverlay() error {
-	if n.overlay == nil {
+func (t *Tunnel) applyOverlay() error {
+	if t.overlay == nil {
 		return nil
 	}
-	state := wireguard.State{Private: n.key, Port: n.config.wireguardPort()}
-	for _, peer := range n.peers {
+	state := wireguard.State{Private: t.key, Port: t.config.wireguardPort()}
+	for _, peer := range t.peers {
 		if peer.Key.IsZero() {
 			continue
 		}
-		one := wireguard.Peer{Key: peer.Key, Address: n.config.overlayAddress(peer.Number)}
+		one := wireguard.Peer{Key: peer.Key, Address: t.config.Pool.OverlayAddress(peer.Number)}
 		if peer.Underlay.IsValid() {
-			one.Endpoint = netip.AddrPortFrom(peer.Underlay, uint16(n.config.wireguardPort()))
+			one.Endpoint = netip.AddrPortFrom(peer.Underlay, uint16(t.config.wireguardPort()))
 		}
 		state.Peers = append(state.Peers, one)
 	}
-	if err := n.overlay.Apply(state); err != nil {
+	if err := t.overlay.Apply(state); err != nil {
 		return fmt.Errorf("encrypt what goes to other nodes: %w", err)
 	}
 	if len(state.Peers) == 0 {
 		return nil
 	}
-	return n.routeOverlay(state.Peers)
+	return t.routeOverlay(state.Peers)
 }
 
 // routeOverlay makes the routes to the peers' ends of the tunnel, and removes all others.
-func (n *Network) routeOverlay(peers []wireguard.Peer) error {
-	link, err := n.links.LinkByName(OverlayDevice)
+func (t *Tunnel) routeOverlay(peers []wireguard.Peer) error {
+	link, err := t.config.Links.LinkByName(OverlayDevice)
 	if err != nil {
 		return fmt.Errorf("find device %s: %w", OverlayDevice, err)
 	}
-	if err := within(n.ns, func() error { return disableIPv6(OverlayDevice) }); err != nil {
+	if err := namespace.Within(t.config.Namespace, func() error {
+		return namespace.DisableIPv6(OverlayDevice)
+	}); err != nil {
 		return fmt.Errorf("prepare device %s: %w", OverlayDevice, err)
 	}
-	err = n.removeRoutes(func(route netlink.Route) bool {
-		to, _ := prefixOf(route.Dst)
-		return n.toOverlay(route) &&
+	err = t.routes.RemoveRoutes(func(route netlink.Route) bool {
+		to, _ := rtnl.PrefixOf(route.Dst)
+		return t.ToOverlay(route) &&
 			!slices.ContainsFunc(peers, func(p wireguard.Peer) bool { return p.Address == to.Addr() })
 	})
 	for _, peer := range peers {
-		route := &netlink.Route{Dst: hostNet(peer.Address), Table: unix.RT_TABLE_MAIN,
-			Protocol: routeProtocol,
-			Scope:    unix.RT_SCOPE_LINK, LinkIndex: link.Attrs().Index, Src: n.tunnelEnd().AsSlice()}
-		if failed := n.links.RouteReplace(route); failed != nil {
+		route := &netlink.Route{Dst: rtnl.HostNet(peer.Address), Table: unix.RT_TABLE_MAIN,
+			Protocol: pool.RouteProtocol,
+			Scope:    unix.RT_SCOPE_LINK, LinkIndex: link.Attrs().Index, Src: t.tunnelEnd().AsSlice()}
+		if failed := t.config.Links.RouteReplace(route); failed != nil {
 			err = errors.Join(err, fmt.Errorf("route to %s by %s: %w", peer.Address, OverlayDevice, failed))
 		}
 	}
 	return err
 }
 
-// toOverlay reports whether a route leads to a node's end of the tunnel.
-func (n *Network) toOverlay(route netlink.Route) bool {
-	to, ok := prefixOf(route.Dst)
-	return ok && n.overlay != nil && to.IsSingleIP() && n.config.Pool.Contains(to.Addr()) &&
+// ToOverlay reports whether a route leads to a node's end of the tunnel.
+func (t *Tunnel) ToOverlay(route netlink.Route) bool {
+	to, ok := rtnl.PrefixOf(route.Dst)
+	return ok && t.overlay != nil && to.IsSingleIP() && t.config.Pool.Prefix.Contains(to.Addr()) &&
 		to.Addr().As4()[3] == 255
 }
 
 // KeepOverlay makes the device again if it has gone: its process may have been killed.
-func (n *Network) KeepOverlay() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.overlay == nil || !slices.ContainsFunc(n.peerList(), func(p Peer) bool { return !p.Key.IsZero() }) {
+func (t *Tunnel) KeepOverlay() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.overlay == nil || !slices.ContainsFunc(t.peerList(), func(p Peer) bool { return !p.Key.IsZero() }) {
 		return nil
 	}
-	link, err := n.links.LinkByName(OverlayDevice)
+	link, err := t.config.Links.LinkByName(OverlayDevice)
 	if err == nil && link.Attrs().Flags&unix.IFF_UP != 0 {
 		return nil
 	}
-	return n.applyOverlay()
+	return t.applyOverlay()
 }
 
 // peerList lists the peers.
-func (n *Network) peerList() []Peer {
-	peers := make([]Peer, 0, len(n.peers))
-	for _, peer := range n.peers {
+func (t *Tunnel) peerList() []Peer {
+	peers := make([]Peer, 0, len(t.peers))
+	for _, peer := range t.peers {
 		peers = append(peers, peer)
 	}
 	return peers
 }
 
 // overlayPeers returns the peers of the device that an earlier process left, by their ends of the tunnel.
-func (n *Network) overlayPeers() (map[netip.Addr]wireguard.Peer, error) {
+func (t *Tunnel) overlayPeers() (map[netip.Addr]wireguard.Peer, error) {
 	found := map[netip.Addr]wireguard.Peer{}
-	if n.overlay == nil {
+	if t.overlay == nil {
 		return found, nil
 	}
-	peers, err := n.overlay.Peers()
+	peers, err := t.overlay.Peers()
 	for _, peer := range peers {
 		found[peer.Address] = peer
 	}
@@ -268,15 +276,15 @@ func (s OverlayStatus) String() string {
 }
 
 // OverlayKind returns the kind on which this node and its peers must agree.
-func (n *Network) OverlayKind() string { return n.config.Overlay.Kind() }
+func (t *Tunnel) OverlayKind() string { return t.config.Overlay.Kind() }
 
 // OverlayStatus returns how packets currently travel to other nodes.
-func (n *Network) OverlayStatus() (OverlayStatus, error) {
-	status := OverlayStatus{Kind: n.config.Overlay.Kind()}
-	if n.overlay == nil {
+func (t *Tunnel) OverlayStatus() (OverlayStatus, error) {
+	status := OverlayStatus{Kind: t.config.Overlay.Kind()}
+	if t.overlay == nil {
 		return status, nil
 	}
-	way, err := n.overlay.Current()
+	way, err := t.overlay.Current()
 	status.Way = string(way)
 	return status, err
 }

@@ -1,4 +1,4 @@
-package network
+package flows
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/nft"
 )
 
 // Connections without address translation lose only their ingress marks when an engine deletes their
@@ -14,22 +16,23 @@ import (
 // creates a new conntrack entry, the packet filter restores the mark. The answer then leaves through its
 // ingress node, and the engine does not masquerade it.
 
-// mapIngress is the map of ingress marks, by the packets that the container sends.
-const mapIngress = "ingress"
+// MapIngress is the map of ingress marks, by the packets that the container sends.
+const MapIngress = "ingress"
 
 // addIngress adds the ingress mark of a connection whose addresses are not translated.
-func (f *flowElements) addIngress(forward, reverse packetKind, ip netip.Addr, mark uint32, ends bool) {
+func (f *Elements) addIngress(forward, reverse packetKind, ip netip.Addr, mark uint32, ends bool) {
 	if mark == 0 {
 		return
 	}
-	leaves, timeout := reverse, flowIdle
+	leaves, timeout := reverse, Idle
 	if forward.from.Addr() == ip {
 		leaves = forward
 	}
 	if ends || leaves.protocol == unix.IPPROTO_UDP {
-		timeout = flowOver
+		timeout = Over
 	}
-	f.ingress = append(f.ingress, nftables.SetElement{Key: leaves.key(), Val: native(mark), Timeout: timeout})
+	f.ingress = append(f.ingress, nftables.SetElement{Key: leaves.key(), Val: nft.Native(mark),
+		Timeout: timeout})
 }
 
 // replaceIngress adds ingress marks, with their full timeouts: packets do not renew them. If the map
@@ -49,11 +52,11 @@ func replaceIngress(conn *nftables.Conn, set *nftables.Set, elements []nftables.
 	return nil
 }
 
-// makeIngress adds the map of ingress marks and its chain, also to a table that an older Godwit
-// made. The chain runs after bridgedIngress and overrides its mark, which would route the packet to
-// the container's previous node. A new tracking entry has no mark of its own yet. A packet that has
+// makeIngress adds the map of ingress marks and its chain, also to a table that an older Godwit made. The
+// chain runs after that of ingress marks (package filter) and overrides the mark, which would route the
+// packet to the container's previous node. A new tracking entry has no mark of its own yet. A packet that has
 // come to leave here is not sent back: its mark is this node's own already.
-func (n *Network) makeIngress(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
+func (f Flows) makeIngress(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
 	if err := conn.AddSet(sets.ingress, nil); err != nil {
 		return err
 	}
@@ -61,12 +64,12 @@ func (n *Network) makeIngress(conn *nftables.Conn, table *nftables.Table, sets f
 		Hooknum:  nftables.ChainHookPrerouting,
 		Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityMangle + 3)})
 	conn.FlushChain(chain)
-	add := ruleAdder(conn, table, chain)
-	restored := join(notMarkedWith(n.config.NodeNumber), loadFlow(false), findFlow(sets.ingress),
-		is(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
+	add := nft.Adder(conn, table, chain)
+	restored := nft.Join(nft.NotMarkedWith(f.Number), loadFlow(false), findFlow(sets.ingress),
+		nft.Exprs(&expr.Ct{Key: expr.CtKeyMARK, Register: registerFound, SourceRegister: true},
 			&expr.Meta{Key: expr.MetaKeyMARK, Register: registerFound, SourceRegister: true}))
-	tcp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq)
-	add(tcp, ctState(expr.CtStateBitNEW), opensNone(), restored)
-	add(protocol(unix.IPPROTO_UDP, expr.CmpOpEq), ctState(expr.CtStateBitNEW), restored)
+	tcp := nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq)
+	add(tcp, nft.InState(expr.CtStateBitNEW), nft.OpensNone(), restored)
+	add(nft.Protocol(unix.IPPROTO_UDP, expr.CmpOpEq), nft.InState(expr.CtStateBitNEW), restored)
 	return conn.Flush()
 }

@@ -1,9 +1,7 @@
-package network
+package foreign
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,10 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // ErrInUse means that a network is already in use on this machine.
-var ErrInUse = errors.New("is in use on this machine")
+var ErrInUse = pool.ErrInUse
 
 // everywhere is the prefix length up to which a route counts as a default route. Some VPNs divide the
 // default route.
@@ -29,23 +30,23 @@ type use struct {
 
 // CheckFree refuses a network if something else on this machine has a route into it or an address in it.
 // CheckFree ignores the given devices.
-func CheckFree(namespace string, prefix netip.Prefix, devices ...string) error {
-	uses, err := usesIn(namespace, prefix, devices)
+func CheckFree(path string, prefix netip.Prefix, devices ...string) error {
+	uses, err := usesIn(path, prefix, devices)
 	if err != nil {
 		return err
 	}
 	return inUse(prefix, uses)
 }
 
-// checkPool refuses a pool that would take addresses from other programs. The agent accepts routes to more
+// CheckPool refuses a pool that would take addresses from other programs. The agent accepts routes to more
 // than the pool, which a VPN may have added since: the agent's own routes are more specific, so both work.
-func (n *Network) checkPool() error {
-	uses, err := usesIn(n.config.Namespace, n.config.Pool, nil)
+func CheckPool(path string, prefix netip.Prefix) error {
+	uses, err := usesIn(path, prefix, nil)
 	if err != nil {
 		return err
 	}
 	uses = slices.DeleteFunc(uses, func(u use) bool { return u.wider })
-	if err := inUse(n.config.Pool, uses); err != nil {
+	if err := inUse(prefix, uses); err != nil {
 		return fmt.Errorf("pool of container addresses: %w: change that network; or, if no container of "+
 			"the cluster must be kept, give the cluster another pool: godwit node init --force --pool, "+
 			"and godwit node join --force on the other nodes", err)
@@ -69,8 +70,8 @@ func inUse(prefix netip.Prefix, uses []use) error {
 }
 
 // usesIn lists the uses of a network in a network namespace, except Godwit's own.
-func usesIn(namespace string, prefix netip.Prefix, devices []string) ([]use, error) {
-	ns, err := openNamespace(namespace)
+func usesIn(path string, prefix netip.Prefix, devices []string) ([]use, error) {
+	ns, err := namespace.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +88,8 @@ func usesIn(namespace string, prefix netip.Prefix, devices []string) ([]use, err
 	links := map[int]netlink.Link{}
 	for _, link := range all {
 		group := link.Attrs().Group
-		own := group == groupContainer || group == groupTunnel || group == groupHold || group == groupOverlay
+		own := group == pool.GroupContainer || group == pool.GroupTunnel || group == pool.GroupHold ||
+			group == pool.GroupOverlay
 		if !own && !slices.Contains(devices, link.Attrs().Name) {
 			links[link.Attrs().Index] = link
 		}
@@ -100,14 +102,9 @@ func usesIn(namespace string, prefix netip.Prefix, devices []string) ([]use, err
 	return append(uses, routes...), err
 }
 
-// addressesOf lists the addresses of a device; of all devices if link is nil.
-func addressesOf(handle *netlink.Handle, link netlink.Link, family int) ([]netlink.Addr, error) {
-	return dump.Whole(func() ([]netlink.Addr, error) { return handle.AddrList(link, family) })
-}
-
 // addressesIn lists these devices' addresses in a network.
 func addressesIn(handle *netlink.Handle, prefix netip.Prefix, links map[int]netlink.Link) ([]use, error) {
-	addresses, err := addressesOf(handle, nil, netlink.FAMILY_V4)
+	addresses, err := rtnl.AddressesOf(handle, nil, netlink.FAMILY_V4)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -133,9 +130,9 @@ func routesInto(handle *netlink.Handle, prefix netip.Prefix, links map[int]netli
 	}
 	var uses []use
 	for _, route := range routes {
-		to, ok := prefixOf(route.Dst)
+		to, ok := rtnl.PrefixOf(route.Dst)
 		link := links[route.LinkIndex]
-		if !ok || route.Table == unix.RT_TABLE_LOCAL || route.Protocol == routeProtocol ||
+		if !ok || route.Table == unix.RT_TABLE_LOCAL || route.Protocol == pool.RouteProtocol ||
 			!to.Overlaps(prefix) || to.Bits() <= everywhere ||
 			route.LinkIndex != 0 && link == nil || toContainer(to, link) {
 			continue
@@ -167,41 +164,4 @@ func describeRoute(to netip.Prefix, route netlink.Route, link netlink.Link) stri
 		text += " dev " + link.Attrs().Name
 	}
 	return text
-}
-
-// prefixOf converts from the netlink library's type; nil is the default route.
-func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
-	if n == nil {
-		return netip.Prefix{}, false
-	}
-	ip, ok := netip.AddrFromSlice(n.IP)
-	bits, _ := n.Mask.Size()
-	return netip.PrefixFrom(ip.Unmap(), bits), ok
-}
-
-// addBlackhole makes a route to nowhere. It replaces the route of an earlier process, but never another
-// program's.
-func (n *Network) addBlackhole(prefix netip.Prefix) error {
-	route := n.route(ipNet(prefix), unix.RT_TABLE_MAIN)
-	route.Type = unix.RTN_BLACKHOLE
-	err := n.links.RouteAdd(route)
-	if errors.Is(err, unix.EEXIST) {
-		var ours []netlink.Route
-		ours, err = n.listRoutes()
-		is := func(r netlink.Route) bool {
-			to, ok := prefixOf(r.Dst)
-			return ok && to == prefix && r.Table == unix.RT_TABLE_MAIN && r.Type == unix.RTN_BLACKHOLE
-		}
-		switch {
-		case err != nil:
-		case slices.ContainsFunc(ours, is):
-			err = n.links.RouteReplace(route)
-		default:
-			err = fmt.Errorf("%s %w: there is another route", prefix, ErrInUse)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("make the blackhole route of %s: %w", prefix, err)
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package network
+package foreign
 
 import (
 	"bytes"
@@ -8,6 +8,10 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // Obstacle is something on this machine, outside Godwit's control, that may block packets of containers.
@@ -18,20 +22,15 @@ type Obstacle struct {
 // String returns the obstacle and its remedy in one line.
 func (o Obstacle) String() string { return o.What + ": " + o.Remedy }
 
-// Obstacles lists the obstacles on this node.
-func (n *Network) Obstacles() ([]Obstacle, error) {
-	return Obstacles(n.config.Namespace, n.config.Pool)
-}
-
 // Obstacles lists the obstacles to a pool's packets: chains of other programs that drop unknown packets,
 // and other programs' networks within the pool. Docker and ufw have such chains, and no rule in our own
 // table can overrule them.
-func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
-	found, err := droppers(namespace, pool)
+func Obstacles(path string, pool netip.Prefix) ([]Obstacle, error) {
+	found, err := droppers(path, pool)
 	if err != nil {
 		return nil, err
 	}
-	uses, err := usesIn(namespace, pool, nil)
+	uses, err := usesIn(path, pool, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -46,13 +45,13 @@ func Obstacles(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 }
 
 // droppers lists the chains that drop packets forwarded to or from a pool.
-func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
-	ns, err := openNamespace(namespace)
+func droppers(path string, pool netip.Prefix) ([]Obstacle, error) {
+	ns, err := namespace.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = ns.Close() }()
-	conn, err := (&Network{ns: ns}).filter()
+	conn, err := nft.Open(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +63,7 @@ func droppers(namespace string, pool netip.Prefix) ([]Obstacle, error) {
 	for _, chain := range chains {
 		forwards := chain.Hooknum != nil && *chain.Hooknum == *nftables.ChainHookForward &&
 			(chain.Table.Family == nftables.TableFamilyIPv4 || chain.Table.Family == nftables.TableFamilyINet)
-		if !forwards || chain.Table.Name == tableName || chain.Policy == nil ||
+		if !forwards || chain.Table.Name == nft.TableName || chain.Policy == nil ||
 			*chain.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
@@ -102,9 +101,9 @@ func acceptance(chain *nftables.Chain, beside []*nftables.Chain, pool netip.Pref
 			nftables.TableFamilyINet: "inet"}[chain.Table.Family]
 		return both("nft insert rule "+family+" "+chain.Table.Name+" "+chain.Name+" ip %s %s accept", "saddr",
 			"daddr")
-	case has(passChain):
+	case has(PassChain):
 		return both("iptables -I DOCKER-USER %s %s -j ACCEPT", "-s", "-d") + orAllow
-	case has(userChain):
+	case has(UserChain):
 		return both("ufw route allow %s %s", "from", "to") + orAllow
 	}
 	return both("iptables -I FORWARD %s %s -j ACCEPT", "-s", "-d")
@@ -125,7 +124,7 @@ func accepted(conn *nftables.Conn, chains []*nftables.Chain, pool netip.Prefix) 
 			}
 		}
 	}
-	return ends[offsetSource] && ends[offsetDestination]
+	return ends[nft.OffsetSource] && ends[nft.OffsetDestination]
 }
 
 // acceptsPool reports whether a rule accepts all packets with an address of a pool, and the offset of that
@@ -156,7 +155,7 @@ func acceptsPool(rule []expr.Any, pool netip.Prefix) (offset uint32, is bool) {
 				return 0, false
 			}
 		case *expr.Bitwise:
-			if mask := ipNet(pool).Mask; !bytes.Equal(part.Mask, mask) {
+			if mask := rtnl.IPNet(pool).Mask; !bytes.Equal(part.Mask, mask) {
 				return 0, false
 			}
 		case *expr.Verdict:

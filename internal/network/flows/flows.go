@@ -1,4 +1,4 @@
-package network
+package flows
 
 import (
 	"encoding/binary"
@@ -14,7 +14,11 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
 )
 
 // This node's connection tracking knows how to translate the addresses of connections that came in by a
@@ -26,12 +30,12 @@ import (
 // The node may reuse the port of a container's outgoing connection once that connection is over. So only
 // lasting connections are saved, and unused entries expire: soon, if the connection's end was seen.
 
-// flowTable of the packet filter, its maps and its set.
+// Table of the packet filter, its maps and its set.
 const (
-	flowTable = "godwit-flows"
-	mapTo     = "to"    // of a packet as it arrives: its new destination
-	mapFrom   = "from"  // of a packet with its new destination: its new source
-	setEnded  = "ended" // packets as they arrive, in a direction with only acknowledgements left
+	Table    = "godwit-flows"
+	mapTo    = "to"    // of a packet as it arrives: its new destination
+	mapFrom  = "from"  // of a packet with its new destination: its new source
+	setEnded = "ended" // packets as they arrive, in a direction with only acknowledgements left
 )
 
 const (
@@ -40,8 +44,8 @@ const (
 	flowSize  = 1 << 18 // elements of each map
 
 	// how long TCP may be silent (RFC 5382, section 5): keepalives come every two hours
-	flowIdle = 124 * time.Minute
-	flowOver = 2 * time.Minute // for UDP (RFC 4787, section 4.3), and after a connection's end was announced
+	Idle = 124 * time.Minute
+	Over = 2 * time.Minute // for UDP (RFC 4787, section 4.3), and after a connection's end was announced
 )
 
 // Registers: a key of five words, and the result of its lookup.
@@ -66,21 +70,16 @@ func endpointKey(at netip.AddrPort) []byte {
 	return slices.Concat(at.Addr().AsSlice(), port, []byte{0, 0})
 }
 
-// SaveConntrack saves the conntrack entries of a container on a bridge, and accepts no new connections
-// through its published ports, until Detach. Call it before the engine removes the container. The packet
-// filter restores the entries: see arrive, leave and makeIngress.
-func (n *Network) SaveConntrack(ip netip.Addr) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	one := n.bridged[ip]
-	if one == nil {
-		return nil
-	}
-	one.closing = true
-	if err := n.applyFirewall(); err != nil {
-		return err
-	}
-	handle, err := netlink.NewHandleAt(n.ns, unix.NETLINK_NETFILTER)
+// Flows are the saved conntrack entries of a node. It has no state but the kernel's: its user serialises the
+// calls.
+type Flows struct {
+	Namespace netns.NsHandle // of the node
+	Number    int            // this node's
+}
+
+// Save saves the entries of a container. The packet filter restores them: see arrive, leave and makeIngress.
+func (f Flows) Save(ip netip.Addr) error {
+	handle, err := netlink.NewHandleAt(f.Namespace, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
@@ -89,14 +88,14 @@ func (n *Network) SaveConntrack(ip netip.Addr) error {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("list the conntrack entries of this node: %w", err)
 	}
-	saved := elementsOf(tracked, ip)
-	if len(saved.to)+len(saved.ingress) == 0 {
+	saved := ElementsOf(tracked, ip)
+	if len(saved.To)+len(saved.ingress) == 0 {
 		return nil
 	}
-	if err := n.addFlows(saved); err != nil {
+	if err := f.Add(saved); err != nil {
 		return fmt.Errorf("save the conntrack entries of %s: %w", ip, err)
 	}
-	if len(saved.to) == 0 {
+	if len(saved.To) == 0 {
 		return nil
 	}
 	_, err = handle.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, saved.packets())
@@ -106,11 +105,11 @@ func (n *Network) SaveConntrack(ip netip.Addr) error {
 	return nil
 }
 
-// flowElements holds the elements of the maps and of the set.
-type flowElements struct{ to, from, ended, ingress []nftables.SetElement }
+// Elements holds the elements of the maps and of the set.
+type Elements struct{ To, from, ended, ingress []nftables.SetElement }
 
-// elementsOf returns the elements for an address's lasting flows that are translated or have an ingress mark.
-func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (saved flowElements) {
+// ElementsOf returns the elements for an address's lasting flows that are translated or have an ingress mark.
+func ElementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (saved Elements) {
 	for _, flow := range tracked {
 		forward, there := packetOf(flow.Forward)
 		reverse, back := packetOf(flow.Reverse)
@@ -120,11 +119,11 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (saved flowElem
 		if !there || !back || !concerns || !lasts {
 			continue
 		}
-		if len(saved.to)+2*len(saved.ingress) >= 2*maxFlows {
+		if len(saved.To)+2*len(saved.ingress) >= 2*maxFlows {
 			break
 		}
 		if !translated {
-			saved.addIngress(forward, reverse, ip, flow.Mark&ingressMask, ends)
+			saved.addIngress(forward, reverse, ip, flow.Mark&pool.IngressMask, ends)
 			continue
 		}
 		for _, way := range [][2]packetKind{
@@ -142,9 +141,9 @@ func elementsOf(tracked []*netlink.ConntrackFlow, ip netip.Addr) (saved flowElem
 // answers, and get another port.
 type savedPackets map[string]bool
 
-func (f flowElements) packets() savedPackets {
+func (f Elements) packets() savedPackets {
 	all := savedPackets{}
-	for _, e := range f.to {
+	for _, e := range f.To {
 		all[string(e.Key)] = true
 	}
 	return all
@@ -157,19 +156,19 @@ func (s savedPackets) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 }
 
 // add adds the translation of packets in one direction.
-func (f *flowElements) add(comes, goes packetKind, ends bool) {
-	timeout := flowIdle
+func (f *Elements) add(comes, goes packetKind, ends bool) {
+	timeout := Idle
 	if ends || comes.protocol == unix.IPPROTO_UDP {
-		timeout = flowOver
+		timeout = Over
 	}
-	f.to = append(f.to, nftables.SetElement{Key: comes.key(), Val: endpointKey(goes.to), Timeout: timeout})
+	f.To = append(f.To, nftables.SetElement{Key: comes.key(), Val: endpointKey(goes.to), Timeout: timeout})
 	if ends {
-		f.ended = append(f.ended, nftables.SetElement{Key: comes.key(), Timeout: flowOver})
+		f.ended = append(f.ended, nftables.SetElement{Key: comes.key(), Timeout: Over})
 	}
 	if comes.from != goes.from {
 		between := packetKind{comes.protocol, comes.from, goes.to}
 		f.from = append(f.from, nftables.SetElement{Key: between.key(), Val: endpointKey(goes.from),
-			Timeout: flowIdle})
+			Timeout: Idle})
 	}
 }
 
@@ -207,9 +206,9 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 
 // flowSets describes the maps and the set for the packet filter. A packet that matches an element renews
 // the element's timeout, except for ingress marks.
-type flowSets struct{ to, from, ended, ingress *nftables.Set }
+type flowSets struct{ To, from, ended, ingress *nftables.Set }
 
-func describeFlows(table *nftables.Table) (sets flowSets, err error) {
+func Describe(table *nftables.Table) (sets flowSets, err error) {
 	key, err := nftables.ConcatSetType(nftables.TypeInetProto, nftables.TypeIPAddr, nftables.TypeInetService,
 		nftables.TypeIPAddr, nftables.TypeInetService)
 	if err != nil {
@@ -223,37 +222,37 @@ func describeFlows(table *nftables.Table) (sets flowSets, err error) {
 		return &nftables.Set{Table: table, Name: name, KeyType: key, Concatenation: true, HasTimeout: true,
 			Dynamic: true, Size: flowSize}
 	}
-	sets = flowSets{to: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded),
-		ingress: describe(mapIngress)}
+	sets = flowSets{To: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded),
+		ingress: describe(MapIngress)}
 	sets.ingress.IsMap, sets.ingress.DataType = true, nftables.TypeMark
-	for _, one := range []*nftables.Set{sets.to, sets.from} {
+	for _, one := range []*nftables.Set{sets.To, sets.from} {
 		one.IsMap, one.DataType = true, data
 	}
 	return sets, nil
 }
 
-// addFlows adds elements, and makes the table if it is missing. New elements replace old ones for the same
+// Add adds elements, and makes the table if it is missing. New elements replace old ones for the same
 // packets.
-func (n *Network) addFlows(saved flowElements) error {
-	conn, err := n.filter()
+func (f Flows) Add(saved Elements) error {
+	conn, err := nft.Open(f.Namespace)
 	if err != nil {
 		return err
 	}
-	table := &nftables.Table{Name: flowTable, Family: nftables.TableFamilyIPv4}
-	sets, err := describeFlows(table)
+	table := &nftables.Table{Name: Table, Family: nftables.TableFamilyIPv4}
+	sets, err := Describe(table)
 	if err != nil {
 		return err
 	}
-	there, err := n.hasFlows(conn)
+	there, err := f.Exist(conn)
 	if err != nil {
 		return err
 	}
 	if !there {
-		if err := n.makeFlows(conn, table, sets); err != nil {
+		if err := f.make(conn, table, sets); err != nil {
 			return err
 		}
 	}
-	if err := n.makeIngress(conn, table, sets); err != nil {
+	if err := f.makeIngress(conn, table, sets); err != nil {
 		return err
 	}
 	// Sources first: nothing else translates a packet that has its new destination from here. Without the
@@ -261,7 +260,7 @@ func (n *Network) addFlows(saved flowElements) error {
 	for _, part := range []struct {
 		set      *nftables.Set
 		elements []nftables.SetElement
-	}{{sets.ended, saved.ended}, {sets.from, saved.from}, {sets.to, saved.to}} {
+	}{{sets.ended, saved.ended}, {sets.from, saved.from}, {sets.To, saved.To}} {
 		if there {
 			if part.elements, err = replaceFlows(conn, part.set, part.elements); err != nil {
 				return err
@@ -301,24 +300,24 @@ func replaceFlows(conn *nftables.Conn, set *nftables.Set,
 	return slices.DeleteFunc(elements, func(e nftables.SetElement) bool { return same[string(e.Key)] }), err
 }
 
-// hasFlows reports whether the table of connections exists.
-func (n *Network) hasFlows(conn *nftables.Conn) (bool, error) {
+// Exist reports whether the table of connections exists.
+func (f Flows) Exist(conn *nftables.Conn) (bool, error) {
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
-	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == flowTable }), err
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == Table }), err
 }
 
-// makeFlows makes the table. A packet gets its new destination before routing, and its new source after
+// make makes the table. A packet gets its new destination before routing, and its new source after
 // routing: with the node's own address as source it would not be forwarded.
-func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
+func (f Flows) make(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
 	conn.AddTable(table)
-	for _, set := range []*nftables.Set{sets.to, sets.from, sets.ended} {
+	for _, set := range []*nftables.Set{sets.To, sets.from, sets.ended} {
 		if err := conn.AddSet(set, nil); err != nil {
 			return err
 		}
 	}
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook,
-		priority *nftables.ChainPriority) func(parts ...rule) {
-		return ruleAdder(conn, table,
+		priority *nftables.ChainPriority) func(parts ...nft.Rule) {
+		return nft.Adder(conn, table,
 			conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook,
 				Priority: priority}))
 	}
@@ -337,50 +336,44 @@ func (n *Network) makeFlows(conn *nftables.Conn, table *nftables.Table, sets flo
 // arrive gives packets their new destinations. Once one side has sent its last data, its packets renew the
 // entry for a short time only: they are acknowledgements, which come for as long as the other side sends. A
 // packet that begins a connection may reuse the ports of an ended one.
-func (f flowSets) arrive(add func(parts ...rule)) {
-	tcp, udp := protocol(unix.IPPROTO_TCP, expr.CmpOpEq), protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
-	find, done := join(loadFlow(false), findFlow(f.to)), join(is(&expr.Notrack{}), accept())
-	add(tcp, hasFlag(tcpSYN), find,
-		is(&expr.Dynset{SrcRegKey: registerKey, SetName: f.ended.Name, SetID: f.ended.ID,
+func (f flowSets) arrive(add func(parts ...nft.Rule)) {
+	tcp, udp := nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq), nft.Protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
+	find, done := nft.Join(loadFlow(false), findFlow(f.To)),
+		nft.Join(nft.Exprs(&expr.Notrack{}), nft.Accept())
+	add(tcp, nft.HasFlag(nft.SYN), find,
+		nft.Exprs(&expr.Dynset{SrcRegKey: registerKey, SetName: f.ended.Name, SetID: f.ended.ID,
 			Operation: opDelete}))
-	add(tcp, hasFlag(tcpFIN|tcpRST), find, again(f.ended, flowOver))
-	add(tcp, find, hasFlow(f.ended), again(f.ended, flowOver), again(f.to, flowOver), mayFragment(),
-		rewrite(offsetDestination, offsetPort, checksumTCP), done)
-	add(tcp, find, again(f.to, flowIdle), mayFragment(), rewrite(offsetDestination, offsetPort, checksumTCP),
+	add(tcp, nft.HasFlag(nft.FIN|nft.RST), find, again(f.ended, Over))
+	add(tcp, find, hasFlow(f.ended), again(f.ended, Over), again(f.To, Over), mayFragment(),
+		rewrite(nft.OffsetDestination, nft.OffsetPort, nft.ChecksumTCP), done)
+	add(tcp, find, again(f.To, Idle), mayFragment(),
+		rewrite(nft.OffsetDestination, nft.OffsetPort, nft.ChecksumTCP),
 		done)
-	add(udp, hasChecksum(true), find, again(f.to, flowOver), mayFragment(),
-		rewrite(offsetDestination, offsetPort, checksumUDP), done)
-	add(udp, hasChecksum(false), find, again(f.to, flowOver), mayFragment(),
-		rewrite(offsetDestination, offsetPort, noChecksum), done)
+	add(udp, nft.HasChecksum(true), find, again(f.To, Over), mayFragment(),
+		rewrite(nft.OffsetDestination, nft.OffsetPort, nft.ChecksumUDP), done)
+	add(udp, nft.HasChecksum(false), find, again(f.To, Over), mayFragment(),
+		rewrite(nft.OffsetDestination, nft.OffsetPort, nft.NoChecksum), done)
 }
 
 // leave gives new sources to packets that have been given their new destination here, and so are not
 // tracked. A reset ends the other side of its connection, too.
-func (f flowSets) leave(add func(parts ...rule)) {
-	find := join(ctState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from),
-		again(f.from, flowIdle))
-	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(offsetSource, 0, checksumTCP))
-	udp := protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
-	add(udp, hasChecksum(true), find, rewrite(offsetSource, 0, checksumUDP))
-	add(udp, hasChecksum(false), find, rewrite(offsetSource, 0, noChecksum))
-	add(protocol(unix.IPPROTO_TCP, expr.CmpOpEq), hasFlag(tcpRST), ctState(expr.CtStateBitUNTRACKED),
-		loadFlow(true), findFlow(f.to), again(f.ended, flowOver), again(f.to, flowOver))
+func (f flowSets) leave(add func(parts ...nft.Rule)) {
+	find := nft.Join(nft.InState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from),
+		again(f.from, Idle))
+	add(nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(nft.OffsetSource, 0, nft.ChecksumTCP))
+	udp := nft.Protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
+	add(udp, nft.HasChecksum(true), find, rewrite(nft.OffsetSource, 0, nft.ChecksumUDP))
+	add(udp, nft.HasChecksum(false), find, rewrite(nft.OffsetSource, 0, nft.NoChecksum))
+	add(nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq), nft.HasFlag(nft.RST),
+		nft.InState(expr.CtStateBitUNTRACKED),
+		loadFlow(true), findFlow(f.To), again(f.ended, Over), again(f.To, Over))
 }
 
 // opDelete removes an element (NFT_DYNSET_OP_DELETE, linux/netfilter/nf_tables.h).
 const opDelete = 2
 
-// hasFlag matches TCP segments with one of these flags.
-func hasFlag(flags byte) rule {
-	return is(&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseTransportHeader,
-		Offset: offsetTCPFlags, Len: 1},
-		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 1,
-			Mask: []byte{flags}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: unix.NFT_REG_1, Data: []byte{0}})
-}
-
 // loadFlow loads the packet's key, or the key of its answer.
-func loadFlow(answer bool) rule {
+func loadFlow(answer bool) nft.Rule {
 	load := func(register, base, offset, length uint32) *expr.Payload {
 		return &expr.Payload{DestRegister: register, Base: expr.PayloadBase(base), Offset: offset,
 			Len: length}
@@ -389,34 +382,35 @@ func loadFlow(answer bool) rule {
 	if answer {
 		from, to = to, from
 	}
-	return is(
+	return nft.Exprs(
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: registerKey},
-		load(from, unix.NFT_PAYLOAD_NETWORK_HEADER, offsetSource, 4),
+		load(from, unix.NFT_PAYLOAD_NETWORK_HEADER, nft.OffsetSource, 4),
 		load(from+1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2),
-		load(to, unix.NFT_PAYLOAD_NETWORK_HEADER, offsetDestination, 4),
-		load(to+1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, offsetPort, 2),
+		load(to, unix.NFT_PAYLOAD_NETWORK_HEADER, nft.OffsetDestination, 4),
+		load(to+1, unix.NFT_PAYLOAD_TRANSPORT_HEADER, nft.OffsetPort, 2),
 	)
 }
 
 // findFlow looks up the translation for the key.
-func findFlow(set *nftables.Set) rule {
-	return is(&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound, IsDestRegSet: true,
-		SetName: set.Name, SetID: set.ID})
+func findFlow(set *nftables.Set) nft.Rule {
+	return nft.Exprs(&expr.Lookup{SourceRegister: registerKey, DestRegister: registerFound,
+		IsDestRegSet: true,
+		SetName:      set.Name, SetID: set.ID})
 }
 
 // hasFlow matches packets whose key is in the set.
-func hasFlow(set *nftables.Set) rule {
-	return is(&expr.Lookup{SourceRegister: registerKey, SetName: set.Name, SetID: set.ID})
+func hasFlow(set *nftables.Set) nft.Rule {
+	return nft.Exprs(&expr.Lookup{SourceRegister: registerKey, SetName: set.Name, SetID: set.ID})
 }
 
 // again renews the timeout of the element that was found for the key.
-func again(set *nftables.Set, timeout time.Duration) rule {
+func again(set *nftables.Set, timeout time.Duration) nft.Rule {
 	update := &expr.Dynset{SrcRegKey: registerKey, SetName: set.Name, SetID: set.ID,
 		Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout}
 	if set.IsMap {
 		update.SrcRegData = registerFound
 	}
-	return is(update)
+	return nft.Exprs(update)
 }
 
 // Offsets of IPv4's checksum and flags.
@@ -427,23 +421,23 @@ const (
 )
 
 // rewrite replaces an address and its port by the result of the lookup.
-func rewrite(address, port, checksum uint32) rule {
-	return is(
+func rewrite(address, port, checksum uint32) nft.Rule {
+	return nft.Exprs(
 		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound,
 			Base: expr.PayloadBaseNetworkHeader, Offset: address,
 			Len: 4, CsumType: expr.CsumTypeInet, CsumOffset: offsetChecksum,
 			CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR},
 		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: registerFound + 1,
 			Base: expr.PayloadBaseTransportHeader, Offset: port,
-			Len: 2, CsumType: checksumType(checksum), CsumOffset: checksum},
+			Len: 2, CsumType: nft.ChecksumType(checksum), CsumOffset: checksum},
 	)
 }
 
 // mayFragment allows the packet to be fragmented. The path to another node has a smaller MTU than the
 // connection learnt when it began. The sender would not understand an ICMP message about that, because it
 // knows neither of the addresses in the message.
-func mayFragment() rule {
-	return is(
+func mayFragment() nft.Rule {
+	return nft.Exprs(
 		&expr.Payload{DestRegister: registerKey, Base: expr.PayloadBaseNetworkHeader, Offset: offsetFlags,
 			Len: 2},
 		&expr.Bitwise{SourceRegister: registerKey, DestRegister: registerKey, Len: 2,
@@ -454,29 +448,29 @@ func mayFragment() rule {
 	)
 }
 
-// forgetFlows removes the saved entries of an address, and the table if no container needs it any more.
-func (n *Network) forgetFlows(ip netip.Addr) error {
-	conn, err := n.filter()
+// Forget removes the saved entries of an address, and the table if this was the last container that needs it.
+func (f Flows) Forget(ip netip.Addr, last bool) error {
+	conn, err := nft.Open(f.Namespace)
 	if err != nil {
 		return err
 	}
-	there, err := n.hasFlows(conn)
+	there, err := f.Exist(conn)
 	if err != nil || !there {
 		return err
 	}
-	table := &nftables.Table{Name: flowTable, Family: nftables.TableFamilyIPv4}
-	if len(n.bridged) == 0 {
+	table := &nftables.Table{Name: Table, Family: nftables.TableFamilyIPv4}
+	if last {
 		conn.DelTable(table)
 		return conn.Flush()
 	}
-	sets, err := describeFlows(table)
+	sets, err := Describe(table)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(removeElements(conn, sets.to, concerns(ip)),
+	err = errors.Join(removeElements(conn, sets.To, concerns(ip)),
 		removeElements(conn, sets.from, concerns(ip)))
 	// the table was made by an older version
-	if _, missing := conn.GetSetByName(table, mapIngress); errors.Is(missing, os.ErrNotExist) {
+	if _, missing := conn.GetSetByName(table, MapIngress); errors.Is(missing, os.ErrNotExist) {
 		return err
 	}
 	return errors.Join(err, removeElements(conn, sets.ingress, concerns(ip)))

@@ -1,4 +1,4 @@
-package network
+package namespace
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openNamespace opens a network namespace by path, or the calling thread's if the path is empty.
-func openNamespace(path string) (netns.NsHandle, error) {
+// Open opens a network namespace by path, or the calling thread's if the path is empty.
+func Open(path string) (netns.NsHandle, error) {
 	if path == "" {
 		ns, err := netns.Get()
 		if err != nil {
@@ -30,9 +30,9 @@ func openNamespace(path string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// within runs a function on a thread in the given network namespace. Files opened below /proc/sys/net, and
+// Within runs a function on a thread in the given network namespace. Files opened below /proc/sys/net, and
 // /dev/net/tun, belong to the namespace in which the thread is at that moment.
-func within(ns netns.NsHandle, run func() error) error {
+func Within(ns netns.NsHandle, run func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -57,9 +57,9 @@ func within(ns netns.NsHandle, run func() error) error {
 	return <-done
 }
 
-// sysctl sets net.KEY in the calling thread's network namespace, unless it has the value already.
+// Sysctl sets net.KEY in the calling thread's network namespace, unless it has the value already.
 // The key is given as the path below /proc/sys/net.
-func sysctl(key, value string) error {
+func Sysctl(key, value string) error {
 	path := filepath.Join("/proc/sys/net", key)
 	now, err := os.ReadFile(path)
 	if err != nil {
@@ -74,12 +74,12 @@ func sysctl(key, value string) error {
 	return nil
 }
 
-// deviceSysctls prepares one of our devices on the node's side. The device forwards, speaks no IPv6, and
+// DeviceSysctls prepares one of our devices on the node's side. The device forwards, speaks no IPv6, and
 // does not check packets against the route back to their source (answers follow ingress marks, see the
-// package comment). The kernel uses the greater of a device's rp_filter and that of "all"
+// comment of package network). The kernel uses the greater of a device's rp_filter and that of "all"
 // (Documentation/networking/ip-sysctl.rst), so on a node with strict filtering only the value 2, loose, can
 // weaken it.
-func deviceSysctls(device string, more ...string) error {
+func DeviceSysctls(device string, more ...string) error {
 	all, err := os.ReadFile("/proc/sys/net/ipv4/conf/all/rp_filter")
 	if err != nil {
 		return fmt.Errorf("read the node's rp_filter: %w", err)
@@ -89,31 +89,31 @@ func deviceSysctls(device string, more ...string) error {
 		filter = 2
 	}
 	v4 := "ipv4/conf/" + device + "/"
-	if err := sysctl(v4+"rp_filter", strconv.Itoa(filter)); err != nil {
+	if err := Sysctl(v4+"rp_filter", strconv.Itoa(filter)); err != nil {
 		return err
 	}
 	for _, key := range append(more, "forwarding") {
-		if err := sysctl(v4+key, "1"); err != nil {
+		if err := Sysctl(v4+key, "1"); err != nil {
 			return err
 		}
 	}
-	return disableIPv6(device)
+	return DisableIPv6(device)
 }
 
-// disableIPv6 keeps router solicitations and multicast reports off a device. A kernel without IPv6 sends
+// DisableIPv6 keeps router solicitations and multicast reports off a device. A kernel without IPv6 sends
 // none.
-func disableIPv6(device string) error {
-	err := sysctl("ipv6/conf/"+device+"/disable_ipv6", "1")
+func DisableIPv6(device string) error {
+	err := Sysctl("ipv6/conf/"+device+"/disable_ipv6", "1")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// makeNamespace makes a network namespace and keeps it by a mount at path. It leaves an existing namespace
+// Make makes a network namespace and keeps it by a mount at path. It leaves an existing namespace
 // alone.
-func makeNamespace(path string) error {
-	if isNamespace(path) {
+func Make(path string) error {
+	if Is(path) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -146,9 +146,9 @@ func makeNamespace(path string) error {
 	return nil
 }
 
-// removeNamespace undoes makeNamespace. The kernel keeps the namespace for as long as processes are in it.
-func removeNamespace(path string) error {
-	for isNamespace(path) {
+// Remove undoes Make. The kernel keeps the namespace for as long as processes are in it.
+func Remove(path string) error {
+	for Is(path) {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmount network namespace %s: %w", path, err)
 		}
@@ -159,8 +159,35 @@ func removeNamespace(path string) error {
 	return nil
 }
 
-// isNamespace distinguishes a mounted namespace from a mount point left by a crash.
-func isNamespace(path string) bool {
+// Is distinguishes a mounted namespace from a mount point left by a crash.
+func Is(path string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(path, &stat) == nil && stat.Type == unix.NSFS_MAGIC
+}
+
+// Bind keeps an existing network namespace by a mount at path.
+func Bind(theirs, path string) error {
+	if SameFile(path, theirs) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make the directory of network namespaces: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err == nil {
+		err = file.Close()
+	}
+	if err == nil {
+		err = unix.Mount(theirs, path, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		return fmt.Errorf("keep the network namespace %s: %w", theirs, err)
+	}
+	return nil
+}
+
+func SameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(one, other)
 }

@@ -1,4 +1,4 @@
-package network
+package foreign
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/network/nft"
 )
 
 // allowedName is a file in the state directory: if it exists, the administrator lets the agent keep rules in
@@ -40,13 +41,13 @@ func RulesAllowed(stateDir string) bool {
 	return err == nil
 }
 
-// userChain is ufw's chain of its user's rules for forwarded packets.
-const userChain = "ufw-user-forward"
+// UserChain is ufw's chain of its user's rules for forwarded packets.
+const UserChain = "ufw-user-forward"
 
 // allowedRules returns rules that let packets from and to containers pass. Their comment distinguishes them
 // from an administrator's own rules.
 func allowedRules(pool netip.Prefix) (rules []passRule) {
-	for _, chain := range []string{passChain, userChain} {
+	for _, chain := range []string{PassChain, UserChain} {
 		for _, end := range []string{"--source", "--destination"} {
 			match := []string{end, pool.String(), "--match", "comment", "--comment", "godwit: containers"}
 			rules = append(rules, passRule{"filter", chain, match, func(string) bool { return true }})
@@ -55,32 +56,33 @@ func allowedRules(pool netip.Prefix) (rules []passRule) {
 	return rules
 }
 
-// keepAllowed makes missing rules that are allowed, and removes rules that are no longer allowed. Only
-// KeepPassing calls it.
-func (n *Network) keepAllowed() error {
-	if !RulesAllowed(n.config.StateDir) {
-		if n.forbidden {
+// KeepAllowed makes missing rules that are allowed, and removes rules that are no longer allowed.
+func (p *Passes) KeepAllowed() error {
+	p.keeping.Lock()
+	defer p.keeping.Unlock()
+	if !RulesAllowed(p.config.StateDir) {
+		if p.forbidden {
 			return nil
 		}
-		err := n.endRules(allowedRules(n.config.Pool))
-		n.forbidden = err == nil
+		err := p.endRules(allowedRules(p.config.Pool))
+		p.forbidden = err == nil
 		return err
 	}
-	n.forbidden = false
-	passes, err := n.poolPasses()
+	p.forbidden = false
+	passes, err := p.poolPasses()
 	if err != nil || passes {
 		return err
 	}
-	for _, rule := range allowedRules(n.config.Pool) {
-		err = errors.Join(err, n.makePassRule(rule))
+	for _, rule := range allowedRules(p.config.Pool) {
+		err = errors.Join(err, p.makePassRule(rule))
 	}
 	return err
 }
 
 // poolPasses reports, without running other programs, whether the chains of Docker and ufw in nftables let
 // the pool's packets pass. It does not know chains of the older iptables.
-func (n *Network) poolPasses() (bool, error) {
-	conn, err := n.filter()
+func (p *Passes) poolPasses() (bool, error) {
+	conn, err := nft.Open(p.config.Namespace)
 	if err != nil {
 		return false, err
 	}
@@ -89,11 +91,14 @@ func (n *Network) poolPasses() (bool, error) {
 		return false, fmt.Errorf("list the chains of the packet filter: %w", err)
 	}
 	if !slices.ContainsFunc(chains, func(c *nftables.Chain) bool {
-		return c.Name == passChain ||
-			c.Name == userChain
+		return c.Name == PassChain ||
+			c.Name == UserChain
 	}) {
 		return false, nil
 	}
-	found, err := droppers(n.config.Namespace, n.config.Pool)
+	found, err := droppers(p.config.Path, p.config.Pool)
 	return len(found) == 0, err
 }
+
+// RemoveAllowed removes the rules that KeepAllowed makes.
+func (p *Passes) RemoveAllowed() error { return p.endRules(allowedRules(p.config.Pool)) }

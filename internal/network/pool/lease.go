@@ -1,4 +1,4 @@
-package network
+package pool
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -34,20 +33,20 @@ type leaseFile struct {
 	Leases []Lease `json:"leases"`
 }
 
-// leases are the assigned addresses of this node's subnet, kept in a file that is always replaced as a
+// Leases are the assigned addresses of this node's subnet, kept in a file that is always replaced as a
 // whole.
-type leases struct {
-	path   string
-	config Config
+type Leases struct {
+	path string
+	pool Pool
 
 	mu   sync.Mutex
 	next int
 	held map[netip.Addr]Lease
 }
 
-// openLeases reads the file; a missing file means that no address is assigned.
-func openLeases(path string, config Config) (*leases, error) {
-	l := &leases{path: path, config: config, next: 2, held: map[netip.Addr]Lease{}}
+// OpenLeases reads the file; a missing file means that no address is assigned.
+func OpenLeases(path string, pool Pool) (*Leases, error) {
+	l := &Leases{path: path, pool: pool, next: 2, held: map[netip.Addr]Lease{}}
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
@@ -68,7 +67,7 @@ func openLeases(path string, config Config) (*leases, error) {
 }
 
 // decode checks everything: a misread lease would assign a container's address to another.
-func (l *leases) decode(data []byte) error {
+func (l *Leases) decode(data []byte) error {
 	if len(data) > leaseFileLimit {
 		return fmt.Errorf("file is %w: over %d bytes", ErrInvalid, leaseFileLimit)
 	}
@@ -80,18 +79,18 @@ func (l *leases) decode(data []byte) error {
 	}
 	owners := map[string]bool{}
 	for _, lease := range content.Leases {
-		if _, err := l.config.check(Address{IP: lease.Address, MAC: lease.MAC, MTU: lease.MTU}); err != nil {
+		if _, err := l.pool.Check(Address{IP: lease.Address, MAC: lease.MAC, MTU: lease.MTU}); err != nil {
 			return err
 		}
 		_, twice := l.held[lease.Address]
-		if twice || owners[lease.Container] || !validID.MatchString(lease.Container) {
+		if twice || owners[lease.Container] || !ValidID.MatchString(lease.Container) {
 			return fmt.Errorf("lease of %s to %q is %w: the address or container is listed twice, or "+
 				"the container ID is not valid",
 				lease.Address, lease.Container, ErrInvalid)
 		}
-		if !l.config.subnet(l.config.NodeNumber).Contains(lease.Address) {
+		if !l.pool.Own().Contains(lease.Address) {
 			return fmt.Errorf("lease of %s is %w: the address is not of this node (number %d)", lease.Address,
-				ErrInvalid, l.config.NodeNumber)
+				ErrInvalid, l.pool.Number)
 		}
 		l.held[lease.Address], owners[lease.Container] = lease, true
 	}
@@ -102,13 +101,12 @@ func (l *leases) decode(data []byte) error {
 }
 
 // Lease assigns a container an address for life, or returns the one that it has. The address stays the
-// container's until ReleaseLease, wherever the container is. Addresses are assigned in turn, so that a
-// released address rests for as long as possible.
-func (n *Network) Lease(id string) (Address, error) {
-	if !validID.MatchString(id) {
+// container's until Release, wherever the container is. Addresses are assigned in turn, so that a
+// released address rests for as long as possible. The MTU is that of a new address.
+func (l *Leases) Lease(id string, mtu int) (Address, error) {
+	if !ValidID.MatchString(id) {
 		return Address{}, fmt.Errorf("container id %q is %w", id, ErrInvalid)
 	}
-	mtu, l := n.MTU(), n.leases
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, lease := range l.held {
@@ -116,7 +114,7 @@ func (n *Network) Lease(id string) (Address, error) {
 			return Address{IP: lease.Address, MAC: lease.MAC, MTU: lease.MTU}, nil
 		}
 	}
-	base := l.config.subnet(l.config.NodeNumber).Addr().As4()
+	base := l.pool.Own().Addr().As4()
 	for range 253 {
 		base[3] = byte(l.next)
 		if l.next++; l.next == 255 {
@@ -126,7 +124,7 @@ func (n *Network) Lease(id string) (Address, error) {
 		if _, taken := l.held[ip]; taken {
 			continue
 		}
-		address := Address{IP: ip, MAC: containerMAC(ip).String(), MTU: mtu}
+		address := Address{IP: ip, MAC: ContainerMAC(ip).String(), MTU: mtu}
 		l.held[ip] = Lease{Container: id, Address: ip, MAC: address.MAC, MTU: mtu, Since: time.Now().UTC()}
 		if err := l.save(); err != nil {
 			delete(l.held, ip)
@@ -136,12 +134,38 @@ func (n *Network) Lease(id string) (Address, error) {
 	}
 	return Address{}, fmt.Errorf("lease an address to container %s: %w in %s; remove containers of this "+
 		"node that are no longer needed",
-		id, ErrNoAddress, l.config.subnet(l.config.NodeNumber))
+		id, ErrNoAddress, l.pool.Own())
 }
 
-// ReleaseLease takes back the address of a container that no longer exists on any node. It is idempotent.
-func (n *Network) ReleaseLease(id string) error {
-	l := n.leases
+// Take leases an address of this node to the container that already has it.
+func (l *Leases) Take(id string, address Address) error {
+	if number, err := l.pool.Home(address.IP); err != nil || number != l.pool.Number {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ip, lease := range l.held {
+		switch {
+		case lease.Container == id && ip == address.IP:
+			return nil
+		case lease.Container == id:
+			return fmt.Errorf("%w: the container's address was %s before; use that address", ErrInvalid, ip)
+		case ip == address.IP:
+			return fmt.Errorf("%w: %s is that of container %s; give it another one of %s", ErrAddressTaken,
+				ip, lease.Container, l.pool.Own())
+		}
+	}
+	l.held[address.IP] = Lease{Container: id, Address: address.IP, MAC: address.MAC, MTU: address.MTU,
+		Since: time.Now().UTC()}
+	if err := l.save(); err != nil {
+		delete(l.held, address.IP)
+		return err
+	}
+	return nil
+}
+
+// Release takes back the address of a container that no longer exists on any node. It is idempotent.
+func (l *Leases) Release(id string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for ip, lease := range l.held {
@@ -157,61 +181,27 @@ func (n *Network) ReleaseLease(id string) error {
 	return nil
 }
 
-// Leases lists the assigned addresses of this node, in order.
-func (n *Network) Leases() []Lease {
-	n.leases.mu.Lock()
-	defer n.leases.mu.Unlock()
-	return n.leases.sorted()
+// List lists the assigned addresses of this node, in order.
+func (l *Leases) List() []Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sorted()
 }
 
 // sorted by address.
-func (l *leases) sorted() []Lease {
+func (l *Leases) sorted() []Lease {
 	return slices.SortedFunc(maps.Values(l.held),
 		func(a, b Lease) int { return a.Address.Compare(b.Address) })
 }
 
 // save replaces the file, and returns when the new one survives a power cut.
-func (l *leases) save() error {
+func (l *Leases) save() error {
 	data, err := json.MarshalIndent(leaseFile{Next: l.next, Leases: l.sorted()}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the address leases: %w", err)
 	}
-	if err := replaceFile(l.path, append(data, '\n')); err != nil {
+	if err := ReplaceFile(l.path, append(data, '\n')); err != nil {
 		return fmt.Errorf("write the address leases %s: %w", l.path, err)
-	}
-	return nil
-}
-
-// replaceFile replaces a file, and returns when the new one survives a power cut.
-func replaceFile(path string, data []byte) error {
-	directory := filepath.Dir(path)
-	if err := os.MkdirAll(directory, 0o700); err != nil {
-		return fmt.Errorf("make its directory: %w", err)
-	}
-	next := path + ".new"
-	file, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		return err
-	}
-	return syncDirectory(directory)
-}
-
-// syncDirectory makes a rename durable.
-func syncDirectory(path string) error {
-	directory, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
-	}
-	if err := errors.Join(directory.Sync(), directory.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
 	}
 	return nil
 }
