@@ -48,15 +48,13 @@ type source struct {
 	files       *fileSource
 	memory      *rounds.Rounds // nil: all memory is in the execution state
 	frozen      *frozen.Copy
-	// pages that follow when the container was handed over; nil: none, as far as is known
-	pusher  *push.Sender
-	spill   *push.Spill // pages that follow are on the disk, too; nil: they are not to be
-	turn    rounds.Turn
-	slowed  bool           // the container may have been slowed down, as far as is known here
-	auto    *autoMode      // nil: the user has named the mode
-	split   *rounds.Split  // nil: all is handed over, or will be undone
-	staged  *staging.Taken // the copy that was staged at the target; nil: nothing was staged
-	volumes chosenVolumes
+	push        *push.Source // pages that follow when the container was handed over
+	turn        rounds.Turn
+	slowed      bool           // the container may have been slowed down, as far as is known here
+	auto        *autoMode      // nil: the user has named the mode
+	split       *rounds.Split  // nil: all is handed over, or will be undone
+	staged      *staging.Taken // the copy that was staged at the target; nil: nothing was staged
+	volumes     chosenVolumes
 
 	// Of mode restart.
 	stopped      bool          // no process of it is left here
@@ -79,6 +77,7 @@ func newSource(agent *Agent, m *move, definition engine.Definition, node identit
 		volumes: chosenVolumes{volumes: definition.Volumes}}
 	s.settings.Set(settings)
 	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
+	s.push = s.newPush()
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}

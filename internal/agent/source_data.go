@@ -219,7 +219,10 @@ func (s *source) transfer(ctx context.Context, content func(context.Context) ([]
 		return err
 	}
 	s.move.tracker.Counted(carried(s.sent()))
-	return s.beginPush(ctx)
+	if s.memory == nil {
+		return nil
+	}
+	return s.push.Begin(ctx, s.memory, s.pages)
 }
 
 // sendFinal sends the final marker: from now on this node does not decide alone.

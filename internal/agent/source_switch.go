@@ -66,7 +66,7 @@ func (s *source) openDump(ctx context.Context) error {
 	if s.hold, err = s.agent.network.Prepare(s.definition.Network.Address); err != nil {
 		return err
 	}
-	same := beside(ctx, s.sameAgain) // an engine may take long to answer
+	same := guard.Beside(ctx, s.sameAgain) // an engine may take long to answer
 	return same(s.catchUp(ctx))
 }
 
@@ -108,13 +108,15 @@ func (s *source) foresee() error {
 // openWays has all connections be ready for the freeze, and brings the files up to date. Each takes
 // round trips, over a connection of its own: so they go beside each other.
 func (s *source) openWays(ctx context.Context) error {
-	warmed := beside(ctx, func(ctx context.Context) error { return s.link.Warm(ctx, s.expectedRest()) })
-	opened := beside(ctx, func(ctx context.Context) error {
+	warmed := guard.Beside(ctx, func(ctx context.Context) error { return s.link.Warm(ctx, s.expectedRest()) })
+	opened := guard.Beside(ctx, func(ctx context.Context) error {
 		if !s.memory.Leaving() {
 			return nil
 		}
-		s.openSpill()
-		return s.openPush(ctx)
+		if s.settings.Get().Spill {
+			s.push.WantSpill()
+		}
+		return s.push.Open(ctx)
 	})
 	_, err := s.files.round(ctx)
 	return warmed(opened(err))
@@ -134,7 +136,7 @@ func (s *source) unprepare(ctx context.Context) error {
 		err = errors.Join(err, s.hold.Close())
 		s.hold = nil
 	}
-	err = errors.Join(err, s.endPush(), s.agent.network.LetGo(s.definition.ID))
+	err = errors.Join(err, s.push.End(), s.agent.network.LetGo(s.definition.ID))
 	// An agent that was killed may have left both of them mounted.
 	err = errors.Join(err, kernel.UnmountMemory(s.imagesDir()), kernel.UnmountMemory(s.residualDir()))
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))
@@ -219,7 +221,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 // Its engine may hang: it has the container back when the packets that are held for it have been
 // let go (unprepare).
 func (s *source) resume(ctx context.Context) error {
-	err := s.endPush()
+	err := s.push.End()
 	s.frozen.EndKeeping()
 	if s.quiesced != nil {
 		_ = s.quiesced() // the dump has told what was wrong
@@ -245,9 +247,9 @@ func (s *source) dump(ctx context.Context) error {
 	if s.memory != nil {
 		last = s.memory.Last
 	}
-	copied := beside(ctx,
+	copied := guard.Beside(ctx,
 		func(ctx context.Context) error { return s.files.freeze(ctx, s.link.Out(), s.files.trees.Final) })
-	sent := beside(ctx, last)
+	sent := guard.Beside(ctx, last)
 	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may
 	// then take what its peer says for invalid.
 	err := s.quiesced()
