@@ -38,15 +38,18 @@ import (
 	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/placement/controller"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/residual"
+	"github.com/godwit/godwit/internal/restart"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/proof"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -102,7 +105,7 @@ func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 type Agent struct {
 	config   Config
 	log      *slog.Logger
-	ctx      context.Context //nolint:containedctx // the life of the daemon: longer than the calls
+	ctx      context.Context //nolint:containedctx // The life of the daemon: migrations outlive calls.
 	stop     context.CancelFunc
 	state    *statedir.Dir // the state directory is this process's
 	id       *identity.Identity
@@ -114,7 +117,6 @@ type Agent struct {
 	watched  attachment.Watched // the engine that tells of its containers
 	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
-	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
 	peers    *cluster.Peers
 	members  *cluster.Members
@@ -126,7 +128,7 @@ type Agent struct {
 	moves        *moves
 	spare        *durable.Spare
 	stages       *staging.Stages
-	placements   *placements
+	placements   *controller.Controller
 	samples      *sampling.Samples
 	machine      *sampling.Machine
 	experience   *sampling.Experience
@@ -135,10 +137,11 @@ type Agent struct {
 	kept         *kept.Copies
 	layers       *layers.Mover
 	proofs       *proof.Prover
+	volumes      *volumes.Mover
 	reservations *reserve.Reservations
 	locations    *location.Locations
 	doubles      *location.Doubles
-	restarts     *restarts
+	restarts     *restart.Restarts
 	leases       *lease.Leases
 	adopter      *attachment.Adopter
 	bridges      *attachment.Bridges
@@ -236,7 +239,8 @@ func (a *Agent) open() error {
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		return err
 	}
-	if a.spool, err = image.OpenSpool(filepath.Join(a.config.StateDir, "spool")); err != nil {
+	spool, err := image.OpenSpool(filepath.Join(a.config.StateDir, "spool"))
+	if err != nil {
 		return err
 	}
 	a.embedded, err = embedded.New(embedded.Config{
@@ -256,8 +260,9 @@ func (a *Agent) open() error {
 	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
-	a.layers = a.newLayers()
+	a.layers = a.newLayers(spool)
 	a.proofs = a.newProver()
+	a.volumes = a.newVolumes()
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
@@ -277,13 +282,13 @@ func (a *Agent) open() error {
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
 	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
 	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
-	if a.placements, err = openPlacements(a); err != nil {
+	if a.placements, err = a.openPlacements(); err != nil {
 		return err
 	}
 	if err := a.moves.recover(); err != nil {
 		return err
 	}
-	a.moves.rebuild(a.ctx, a.embedded) // which asks nobody
+	a.moves.rebuilder.Rebuild(a.ctx, a.embedded) // which asks nobody
 	return nil
 }
 
@@ -524,10 +529,10 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
 	all.Go(func() { a.keeper.Run(a.ctx) })
-	all.Go(func() { a.restarts.run(a.ctx) })
+	all.Go(func() { a.restarts.Run(a.ctx) })
 	all.Go(func() { a.keeper.Watch(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
-	a.placements.begin()
+	a.placements.Begin()
 	a.supervisor.tell("READY=1")
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
@@ -540,7 +545,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-localFailed:
 	case err = <-peerFailed:
 	}
-	a.placements.close()
+	a.placements.Close()
 	a.stages.Close()
 	a.samples.Close()
 	a.stop()

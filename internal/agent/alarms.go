@@ -45,9 +45,9 @@ func (m *move) alarmed() *api.Alarm {
 	case record.Rebuilt:
 		alarm.Kind, alarm.Text = alarmLeft,
 			fmt.Sprintf(
-				`frozen here: the journal of its migration to %s is lost, and %s has not said yet whether `+
-					`it runs there; `+
-					`if it can never say: "godwit thaw %s --force"`, spec.Target, spec.Target, spec.Name)
+				`frozen here: the journal of its migration to %s is lost, and %s has not said yet `+
+					`whether it runs there; if it can never say: "godwit thaw %s --force"`,
+				spec.Target, spec.Target, spec.Name)
 	default:
 		return nil
 	}

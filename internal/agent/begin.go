@@ -9,8 +9,10 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
+	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/link"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -45,7 +47,7 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 		return nil, err
 	}
 	settings := settingsFor(request, spec.Mode)
-	demands, err := demandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
+	demands, err := forecast.DemandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -55,16 +57,16 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 			early.End()
 		}
 	}()
-	foreseen, err := a.mayNeedBoth(ctx, spec.Mode, definition, node, demands)
+	foreseen, err := a.forecaster().MayNeedBoth(ctx, spec.Mode, definition, node, demands)
 	if err != nil {
 		return nil, err
 	}
-	var auto *autoMode
+	var auto *forecast.Auto
 	if spec.Mode == migration.Auto {
-		if auto, err = a.chooseMode(ctx, definition, node, demands); err != nil {
+		if auto, err = a.forecaster().Choose(ctx, definition, node, demands); err != nil {
 			return nil, err
 		}
-		spec.Mode, foreseen = auto.choice.Mode, auto.foreseen
+		spec.Mode, foreseen = auto.Choice.Mode, auto.Both
 	}
 	early.CompleteFor(spec.Mode)
 	settings = demands.Settings
@@ -81,13 +83,13 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
 	work := newSource(a, m, definition, node, settings)
 	work.auto, work.link = auto, work.newLink(early)
-	work.split = newSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
+	work.split = forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
 		work.split.Forbid(why) // rounds that do not converge would turn into that mode
 	}
 	m.take(work)
 	if auto != nil {
-		m.tracker.Chose(auto.choice, auto.took)
+		m.tracker.Chose(auto.Choice, auto.Took)
 	}
 	if err := a.moves.add(m); err != nil {
 		return nil, err
@@ -151,7 +153,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err != nil {
 		return fail(err)
 	}
-	if err := checkVolumeWays(container.Definition, settings.Volumes); err != nil {
+	if err := volumes.CheckWays(container.Definition, settings.Volumes); err != nil {
 		return fail(err)
 	}
 	node, err := a.peers.Find(request.Node)

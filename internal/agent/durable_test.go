@@ -26,7 +26,7 @@ func TestAnotherStateIsNotDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	record.Decision, record.Result = migration.Ran, migration.Moved
-	if err := a.moves.journal(testMigration, engine.Definition{}).write(record); err != nil {
+	if err := a.moves.journal(testMigration, engine.Definition{}).Write(record); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.moves.recover(); err != nil {

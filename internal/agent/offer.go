@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
-	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
@@ -45,7 +45,7 @@ func (a *Agent) makeOffer(ctx context.Context, spec migration.Spec, definition e
 	if err != nil {
 		return nil, err
 	}
-	trees, err := a.treesSize(ctx, definition, volumes)
+	trees, err := a.volumes.TreesSize(ctx, definition, volumes)
 	if err != nil {
 		return nil, err
 	}
@@ -86,38 +86,6 @@ func (a *Agent) platform(mode migration.Mode) (migration.Platform, error) {
 	return platform, nil
 }
 
-// treesSize is how much there is in the directories that move. Each volume's part is noted.
-func (a *Agent) treesSize(ctx context.Context, definition engine.Definition,
-	volumes []migration.VolumeMoved) (int64, error) {
-	trees, err := a.treesOf(ctx, definition)
-	if err != nil {
-		return 0, err
-	}
-	defer files.LetGo(trees)
-	var total int64
-	for _, tree := range trees {
-		size, err := treeSize(ctx, tree)
-		if err != nil {
-			return 0, err
-		}
-		total += size.Bytes
-		for i, v := range definition.Volumes {
-			if isTreeOf(tree, v) && i < len(volumes) {
-				volumes[i].Bytes, volumes[i].Files = size.Bytes, size.Entries
-			}
-		}
-	}
-	return total, nil
-}
-
-func treeSize(ctx context.Context, tree files.Tree) (files.Size, error) {
-	size, err := files.TreeSize(ctx, tree)
-	if err != nil {
-		return size, fmt.Errorf("size of %s: %w", tree.Path, err)
-	}
-	return size, nil
-}
-
 // examineOffer lists what stands against a container coming here from a node. It changes nothing.
 func (a *Agent) examineOffer(ctx context.Context, from string, definition engine.Definition,
 	offer *api.Offer) ([]migration.Problem, error) {
@@ -125,7 +93,7 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 		return refused, nil
 	}
 	// its engine would not answer, either
-	if waiting := a.moves.examineWaiting(definition); len(waiting) > 0 {
+	if waiting := a.moves.unread.Examine(definition); len(waiting) > 0 {
 		return waiting, nil
 	}
 	var theirs migration.Platform
@@ -176,7 +144,7 @@ func (a *Agent) examineOffer(ctx context.Context, from string, definition engine
 	}
 	problems = append(problems, address...)
 	room, err := a.examineRoom(from, definition, offer)
-	return slices.Concat(problems, a.examineArriving(definition), room), err
+	return slices.Concat(problems, a.volumesMachine().ExamineArriving(definition), room), err
 }
 
 func (a *Agent) examineAddress(ctx context.Context, definition engine.Definition) ([]migration.Problem,
@@ -316,7 +284,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 		return predict.Plan{}, err
 	}
 	settings := settingsFor(request, spec.Mode)
-	demands, err := demandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
+	demands, err := forecast.DemandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
 	if err != nil {
 		return predict.Plan{}, err
 	}
@@ -324,16 +292,16 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if err != nil {
 		return predict.Plan{}, err
 	}
-	chosen, err := a.chooseVolumes(ctx, spec.Mode, definition, node, demands.Settings.Volumes)
+	chosen, err := a.volumes.Choose(ctx, spec.Mode, definition, node, demands.Settings.Volumes)
 	if err != nil {
 		return predict.Plan{}, err
 	}
-	definition.Volumes = chosen.volumes
+	definition.Volumes = chosen.Volumes
 	asked := spec
 	if spec.Mode == migration.Auto {
 		asked.Mode = asAuto(demands.Refused)
 	}
-	offer, err := a.makeOffer(ctx, asked, definition, chosen.moved)
+	offer, err := a.makeOffer(ctx, asked, definition, chosen.Moved)
 	if err != nil {
 		return predict.Plan{}, err
 	}
@@ -352,9 +320,9 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 		Problems: []migration.Problem{},
 		Warnings: []string{}, MissingLayers: []string{}, MemoryBytes: offer.MemoryBytes,
 		FilesBytes: offer.TreesBytes,
-		Volumes:    chosen.moved, SpillBytes: spilled,
+		Volumes:    chosen.Moved, SpillBytes: spilled,
 	}, Predictions: []predict.Prediction{}, Better: []string{}}
-	for _, p := range append(found, chosen.problems...) {
+	for _, p := range append(found, chosen.Problems...) {
 		plan.Problems = append(plan.Problems, migration.Problem{What: p.What, Why: p.Why, Remedy: p.Remedy})
 	}
 	if err := a.askTarget(ctx, node, offer, &plan.Plan); err != nil {
@@ -362,7 +330,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	}
 	plan.Warnings = append(plan.Warnings, a.leavesBehind(definition)...)
 	if demands.Split.Bounded() && spec.Mode != migration.Auto && len(plan.Problems) == 0 {
-		if err := a.planSplit(ctx, &plan.Plan, definition, node, demands); err != nil {
+		if err := a.forecaster().PlanSplit(ctx, &plan.Plan, definition, node, demands); err != nil {
 			return predict.Plan{}, err
 		}
 	}
@@ -370,7 +338,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if !request.Forecast {
 		return plan, nil
 	}
-	err = a.forecast(ctx, &plan, definition, node, demands, seconds(request.WatchSeconds),
+	err = a.forecaster().Fill(ctx, &plan, definition, node, demands, seconds(request.WatchSeconds),
 		layerBytes(offer.Layers, plan.MissingLayers))
 	return plan, err
 }

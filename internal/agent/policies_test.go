@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/cluster/clustertest"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network/wireguard"
 	"github.com/godwit/godwit/internal/policy"
@@ -147,11 +148,12 @@ func TestPlanOffersAnAllowedMode(t *testing.T) {
 func TestRoundsMustNotTurnIntoARefusedMode(t *testing.T) {
 	refused := map[migration.Mode]string{migration.Hybrid: refusedMode("b")}
 	request := &api.MigrateRequest{Mode: "auto", OnNoConvergence: "hybrid"}
-	_, err := demandsOf(request, settingsFor(request, migration.Auto), migration.PostCopyAuto, refused)
+	_, err := forecast.DemandsOf(request, settingsFor(request, migration.Auto), migration.PostCopyAuto,
+		refused)
 	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), refused[migration.Hybrid]) {
 		t.Errorf("error %v", err)
 	}
-	s := newSplit(migration.PostCopyAuto, migration.Settings{}, nil, nil)
+	s := forecast.NewSplit(migration.PostCopyAuto, migration.Settings{}, nil, nil)
 	s.Forbid(refused[migration.Hybrid])
 	if !strings.Contains(s.Refuses(), refused[migration.Hybrid]) || s.Request() == "" {
 		t.Errorf("rounds may turn: %q", s.Refuses())

@@ -122,24 +122,6 @@ func (a *Agent) yields(container string, disk *diskNeed, kept int64, dryRun bool
 	return false
 }
 
-// syncVolumes makes sure that the volumes that came with a container are on disk, which may be
-// disks of their own. One that has been removed since nobody needs.
-func (a *Agent) syncVolumes(definition engine.Definition) error {
-	for _, v := range definition.Volumes {
-		if v.Stays || v.Sort() == engine.Tmpfs {
-			continue
-		}
-		path, err := a.engines.VolumePath(v)
-		if err == nil {
-			err = files.Sync(path)
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-	}
-	return nil
-}
-
 // diskOf finds the file system to which a path belongs that may not be there yet.
 func diskOf(path string) (there string, device uint64, err error) {
 	var stat unix.Stat_t

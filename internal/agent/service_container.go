@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/predict"
 )
 
@@ -60,13 +61,13 @@ func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api
 	}
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
 		ended := c.State == engine.Exited || c.State == engine.Created
-		return !request.All && ended && !(c.Definition.EngineName == "" && s.agent.restarts.wanted(c))
+		return !request.All && ended && !(c.Definition.EngineName == "" && s.agent.restarts.Wanted(c))
 	})
-	s.agent.restarts.explain(containers)
+	s.agent.restarts.Explain(containers)
 	s.agent.moves.tell(containers)
 	if !s.agent.rights.MayRun(ctx) {
 		for i := range containers {
-			containers[i].Definition = withoutSecrets(containers[i].Definition)
+			containers[i].Definition = journal.WithoutSecrets(containers[i].Definition)
 		}
 	}
 	documents, err := marshalEach(containers)
@@ -93,7 +94,7 @@ func (s *localService) Inspect(ctx context.Context, request *api.ContainerReques
 		return nil, wireError(err)
 	}
 	explained := []engine.Container{container}
-	s.agent.restarts.explain(explained)
+	s.agent.restarts.Explain(explained)
 	inspected := struct {
 		engine.Container
 		Measured *predict.Measured `json:"measured,omitempty"` // of one that runs
@@ -120,7 +121,11 @@ func (s *localService) Stop(ctx context.Context, request *api.StopRequest) (*api
 }
 
 func (s *localService) Start(ctx context.Context, request *api.StartRequest) (*api.StartReply, error) {
-	return &api.StartReply{}, wireError(s.agent.start(ctx, request.Reference, request.Force))
+	one, err := s.agent.idle(ctx, request.Reference)
+	if err == nil {
+		err = s.agent.restarts.Start(ctx, one, request.Force)
+	}
+	return &api.StartReply{}, wireError(err)
 }
 
 func (s *localService) Remove(ctx context.Context, request *api.RemoveRequest) (*api.RemoveReply, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/wire"
@@ -83,10 +84,11 @@ func imageOf(definition engine.Definition) engine.Image {
 		Namespace: definition.Namespace}
 }
 
-// newLayers is what brings and serves layers for this agent.
-func (a *Agent) newLayers() *layers.Mover {
+// newLayers is what brings and serves layers for this agent. In spool are layers on their way to engines
+// that keep images themselves.
+func (a *Agent) newLayers(spool *image.Spool) *layers.Mover {
 	return layers.New(layers.Config{
-		Images: a.images, Spool: a.spool, Engines: a.engines, Nodes: a.peers, Dial: a.dialLayers,
+		Images: a.images, Spool: spool, Engines: a.engines, Nodes: a.peers, Dial: a.dialLayers,
 		StateDir: a.config.StateDir, Patience: a.config.peerTimeout(), Cores: a.cores, Log: a.log,
 	})
 }

@@ -74,8 +74,8 @@ func (s *localService) Migrations(_ *api.MigrationsRequest,
 			return err
 		}
 	}
-	for _, one := range s.agent.moves.unreadable() {
-		if err := sendReport(stream, one.report()); err != nil {
+	for _, one := range s.agent.moves.unread.List() {
+		if err := sendReport(stream, one.Report()); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -152,13 +153,6 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 var errPutBack = errors.New("its engine runs the container, but the journal says that the container was " +
 	"not resumed: an older state was restored")
 
-// errNotTold says that a journal cannot be checked.
-var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this " +
-	"node, and the engine cannot confirm that")
-
-// errNotAsked says that the engine has not been asked yet.
-var errNotAsked = fmt.Errorf("%w yet", errNotTold)
-
 // contradicted checks a journal that rules out that the container runs here. It returns an error unless the
 // engine confirms that the container does not run here. Nobody waits for the answer, so only the engine's
 // own limits bound it.
@@ -167,7 +161,7 @@ func (a *Agent) contradicted(definition engine.Definition) error {
 	case migration.RunsThere:
 		return errPutBack
 	case migration.Unlooked:
-		return errNotTold
+		return journal.ErrUnconfirmed
 	default:
 		return nil
 	}
@@ -175,7 +169,5 @@ func (a *Agent) contradicted(definition engine.Definition) error {
 
 // wasPutBack reports whether an older journal of the migration was put back.
 func (m *moves) wasPutBack(id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return errors.Is(m.unread[id].err, errPutBack)
+	return errors.Is(m.unread.Why(id), errPutBack)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
@@ -139,7 +140,7 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 	}
 	m, err := s.peerMove(ctx, request.Migration)
 	if status.Code(err) == codes.NotFound && request.Message.Kind == string(migration.KindRunning) {
-		if err := s.agent.moves.leavesYet(request.Migration); err != nil {
+		if err := s.agent.moves.rebuilder.LeavesYet(request.Migration); err != nil {
 			return nil, wireError(err)
 		}
 		return &api.TellReply{Answer: &api.Message{Kind: string(migration.KindConfirm)}}, nil
@@ -206,24 +207,24 @@ func (a *Agent) sameState(expected string) error {
 
 // sync makes sure that what came with a container is on disk. If that cannot be known any more the
 // source must keep its copy, and an operator has to decide.
-func (a *Agent) sync(journal *journal) error {
-	if journal.lost(a.boot) {
+func (a *Agent) sync(journal *journal.Journal) error {
+	if journal.Lost(a.boot) {
 		return status.Errorf(codes.DataLoss,
 			"%s was booted again before all files of the container were on disk", a.self.Name)
 	}
 	if err := files.Sync(a.config.StateDir); err != nil {
 		return err
 	}
-	if err := a.syncFiles(journal.definition); err != nil {
+	if err := a.syncFiles(journal.Definition); err != nil {
 		return err
 	}
-	if err := a.syncImages(journal.definition); err != nil { // the container is nothing without them
+	if err := a.syncImages(journal.Definition); err != nil { // the container is nothing without them
 		return err
 	}
-	if err := a.syncVolumes(journal.definition); err != nil {
+	if err := a.volumes.Sync(journal.Definition); err != nil {
 		return err
 	}
-	return journal.synced()
+	return journal.Synced()
 }
 
 // syncFiles brings to the disk what a container of an engine with a directory of its own has
@@ -248,7 +249,7 @@ func (a *Agent) syncFiles(definition engine.Definition) error {
 	defer files.LetGo(trees)
 	for _, tree := range trees {
 		if tree.Kind != files.Writable {
-			continue // volumes: see syncVolumes; the private files are in the state directory
+			continue // volumes: see volumes.Sync; the private files are in the state directory
 		}
 		if err := files.Sync(tree.Path); err != nil {
 			return err
@@ -294,7 +295,7 @@ func (s *peerService) Presence(ctx context.Context, request *api.PresenceRequest
 	if err := migration.CheckContainerID(request.Container); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	state, err := s.agent.holding(ctx, request.Container)
+	state, err := s.agent.restarts.Holding(ctx, request.Container)
 	return &api.PresenceReply{State: state}, wireError(err)
 }
 

@@ -91,17 +91,7 @@ func (a *Agent) stageLayers(request *api.StageRequest,
 }
 
 func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesReply, error) {
-	live := map[layersAt]migration.Stage{}
-	var list []migration.Stage
-	for _, one := range s.agent.stages.List() {
-		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded &&
-			s.agent.placements.of(one.ContainerID) != nil {
-			live[layersAt{one.ContainerID, one.Target}] = one
-			continue
-		}
-		list = append(list, one)
-	}
-	list = append(s.agent.placementStages(live), list...)
+	list := s.agent.placements.Describe(s.agent.stages.List())
 	for _, b := range s.agent.stagedCopies.List() {
 		list = append(list, b.Describe())
 	}
@@ -119,10 +109,10 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 // Layers that are on their way come no more.
 func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest) (*api.UnstageReply, error) {
 	if request.Node == "" {
-		return &api.UnstageReply{}, wireError(s.agent.unplace(ctx, request.Container))
+		return &api.UnstageReply{}, wireError(s.agent.placements.Unplace(ctx, request.Container))
 	}
-	if f := s.agent.placementOf(ctx, request.Container); f != nil {
-		return &api.UnstageReply{}, wireError(f.leaveOut(ctx, request.Container, request.Node))
+	if placed, err := s.agent.placements.LeaveOut(ctx, request.Container, request.Node); placed {
+		return &api.UnstageReply{}, wireError(err)
 	}
 	dropped, err := s.agent.stages.DropLayers(ctx, request.Container, request.Node, staging.ErrRemoved)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/shared"
 	"github.com/godwit/godwit/internal/transfer/proof"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 )
 
 // inspectedVolume is what `godwit volume inspect` shows.
@@ -54,6 +55,21 @@ func (s *localService) RemoveVolume(ctx context.Context, request *api.VolumeRequ
 	return &api.RemoveVolumeReply{}, wireError(s.agent.embedded.RemoveVolume(ctx, request.Name))
 }
 
+// findVolume finds a volume of this node by its name.
+func (a *Agent) findVolume(ctx context.Context, name string) (engine.StoredVolume, error) {
+	all, err := a.embedded.Volumes(ctx)
+	if err != nil {
+		return engine.StoredVolume{}, err
+	}
+	for _, one := range all {
+		if one.Name == name {
+			return one, nil
+		}
+	}
+	return engine.StoredVolume{}, fmt.Errorf("%w: %.80q; \"godwit volume ls\" lists them", engine.ErrNoVolume,
+		name)
+}
+
 // Prove looks for tokens of another node in volumes of this one, and answers them.
 func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*api.ProveReply, error) {
 	if _, err := caller(ctx); err != nil {
@@ -85,4 +101,14 @@ func (s *peerService) Prove(ctx context.Context, request *api.ProveRequest) (*ap
 // newProver finds out for this agent which volumes other nodes share.
 func (a *Agent) newProver() *proof.Prover {
 	return proof.New(filepath.Join(a.config.StateDir, "proofs"), a.engines, a.peers, a.log)
+}
+
+// newVolumes decides what becomes of volumes of containers of this agent.
+func (a *Agent) newVolumes() *volumes.Mover {
+	return volumes.New(a.volumesMachine(), a.engines, a.proofs, a.log)
+}
+
+// volumesMachine is what volumes must not touch.
+func (a *Agent) volumesMachine() volumes.Machine {
+	return volumes.Machine{Name: a.self.Name, StateDir: a.config.StateDir, RunDir: a.config.RunDir}
 }

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +26,7 @@ func newVolumeAgent(t *testing.T) *Agent {
 	}
 	a.engines = engine.NewSet(a.embedded)
 	a.proofs = a.newProver()
+	a.volumes = a.newVolumes()
 	return a
 }
 
@@ -129,81 +128,6 @@ func TestRoomOfVolumes(t *testing.T) {
 		if got := examine(one.bytes, one.files, one.memory); got != one.want {
 			t.Errorf("%+v: %d problems", one, got)
 		}
-	}
-	if err := a.syncVolumes(engine.Definition{Volumes: []engine.Volume{bind(t.TempDir()), bind("/none/there"),
-		{Name: "none", Path: "/n"}}}); err != nil {
-		t.Errorf("sync: %v", err)
-	}
-	if found := a.ofTheNode("/etc/x"); !found {
-		t.Error("a part of /etc can be taken away")
-	}
-	for path, want := range map[string]bool{"/": true, "/usr": true, "/home": true, "/home/ann": false,
-		"/srv/data": false, "/var": true, filepath.Dir(a.config.StateDir): true, "/etcetera": false} {
-		if got := a.ofTheNode(path); got != want {
-			t.Errorf("%s is a part of the machine: %v", path, got)
-		}
-	}
-}
-
-// TestArrivingDirectories: a container that another node describes gets no directory of the
-// machine's, whether something is moved there or not.
-func TestArrivingDirectories(t *testing.T) {
-	a := newVolumeAgent(t)
-	data := filepath.Join(t.TempDir(), "data")
-	link := data + "-link"
-	if err := errors.Join(os.Mkdir(data, 0o755), os.Symlink("/etc", link)); err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range []struct {
-		source          string
-		readOnly, stays bool
-		refused         bool
-	}{
-		{data, false, true, false},
-		{data, true, true, false},
-		{data, false, false, false},
-		{"/srv/none", false, true, false},
-		{"/home/ann/data", false, true, false},
-		{"/etc/resolv.conf", true, true, false},
-		{"/usr/share/zoneinfo", true, true, false},
-		{"/etc/resolv.conf", false, true, true},
-		{"/usr/share/zoneinfo", false, true, true},
-		{"/etc", true, true, true},
-		{"/etc", false, false, true},
-		{link, true, true, true},
-		{"/", true, true, true},
-		{"/dev", false, true, true},
-		{"/proc/sys", false, true, true},
-		{"/sys/fs/cgroup", true, true, true},
-		{"/var/run/docker.sock", true, true, true},
-		{"/var/lib/docker/volumes", false, true, true},
-		{filepath.Join(a.config.StateDir, "x"), true, true, true},
-		{filepath.Dir(a.config.StateDir), true, true, true},
-	} {
-		v := bind(one.source)
-		v.ReadOnly, v.Stays = one.readOnly, one.stays
-		found := a.examineArriving(engine.Definition{Volumes: []engine.Volume{v}})
-		if len(found) > 0 != one.refused {
-			t.Errorf("%+v: %+v", one, found)
-		}
-	}
-}
-
-// TestPatiently: what never ends keeps nobody who does not want it any more.
-func TestPatiently(t *testing.T) {
-	never, enough := make(chan struct{}), errors.New("enough")
-	defer close(never)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(enough)
-	err := patiently(ctx, func() error {
-		<-never
-		return nil
-	})
-	if !errors.Is(err, enough) {
-		t.Errorf("it returned %v", err)
-	}
-	if err := patiently(t.Context(), func() error { return enough }); !errors.Is(err, enough) {
-		t.Errorf("it returned %v", err)
 	}
 }
 

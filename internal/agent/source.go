@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
+	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
@@ -22,6 +23,7 @@ import (
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -51,10 +53,10 @@ type source struct {
 	push        *push.Source // pages that follow when the container was handed over
 	turn        rounds.Turn
 	slowed      bool           // the container may have been slowed down, as far as is known here
-	auto        *autoMode      // nil: the user has named the mode
+	auto        *forecast.Auto // nil: the user has named the mode
 	split       *rounds.Split  // nil: all is handed over, or will be undone
 	staged      *staging.Taken // the copy that was staged at the target; nil: nothing was staged
-	volumes     chosenVolumes
+	volumes     *volumes.Leaving
 
 	// Of mode restart.
 	stopped      bool          // no process of it is left here
@@ -74,7 +76,7 @@ type source struct {
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	settings migration.Settings) *source {
 	s := &source{agent: agent, move: m, definition: definition, target: node,
-		volumes: chosenVolumes{volumes: definition.Volumes}}
+		volumes: agent.volumes.Leave(definition, node)}
 	s.settings.Set(settings)
 	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
 	s.push = s.newPush()

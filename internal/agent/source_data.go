@@ -58,7 +58,7 @@ func (s *source) expectedState() int64 {
 	if s.lacksImage() {
 		return 0 // that is much
 	}
-	if expected := s.auto.frozenBytes(); expected > 0 && s.move.tracker.Spec.Mode == migration.Cold {
+	if expected := s.auto.FrozenBytes(); expected > 0 && s.move.tracker.Spec.Mode == migration.Cold {
 		return int64(predict.StateMargin * expected)
 	}
 	return max(predict.LeastState, s.offered.MemoryBytes/predict.StateShare)

@@ -42,7 +42,7 @@ func (s *source) destroy(ctx context.Context) error {
 	}
 	s.agent.adopter.Drop(s.definition.ID) // its address is not given back
 	s.forgetShared(ctx)
-	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()}, s.residualCopy())
+	s.agent.placements.Left(s.definition.ID, s.target.Name, s.id(), s.residualCopy())
 	return nil
 }
 

@@ -19,7 +19,7 @@ type leavingMove struct{ *move }
 func (m leavingMove) Record() migration.Record { return m.record() }
 
 // Rebooted implements frozen.Migration.
-func (m leavingMove) Rebooted() bool { return m.journal.boot != m.agent.boot }
+func (m leavingMove) Rebooted() bool { return m.journal.Boot != m.agent.boot }
 
 // newFrozen makes the frozen copy of the container, which is not frozen yet.
 func (s *source) newFrozen() *frozen.Copy {

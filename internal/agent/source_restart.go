@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 )
@@ -113,9 +114,8 @@ func (s *source) prepareStop(ctx context.Context) error {
 	return errors.Join(err, s.sameAgain(ctx))
 }
 
-// holdNew has those who want to connect wait, until a container runs again that they can connect
-// to. All that belongs to connections that there are goes on to the container: it can bring them to
-// their end.
+// holdNew has those who want to connect wait, until a container runs again that they can connect to. All that
+// belongs to connections that there are goes on to the container: it can bring them to their end.
 func (s *source) holdNew(context.Context) error {
 	s.held = true
 	return s.hold.StartRequests(network.Local(s.definition.ID))
@@ -164,9 +164,9 @@ func (s *source) redirect() error {
 }
 
 // mapped tells which files are mapped by processes; after the stop there are none.
-func (s *source) mapped(ctx context.Context) (files.Mapped, error) {
+func (s *source) mapped(ctx context.Context) (compare.Mapped, error) {
 	if s.stoppedNow() {
-		return files.Mapped{}, nil
+		return compare.Mapped{}, nil
 	}
 	return s.agent.mappedFiles(ctx, s.definition)
 }

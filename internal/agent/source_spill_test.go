@@ -21,7 +21,7 @@ func TestLeftoverSpill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.moves.journal(testMigration, engine.Definition{}).write(record); err != nil {
+	if err := a.moves.journal(testMigration, engine.Definition{}).Write(record); err != nil {
 		t.Fatal(err)
 	}
 	path := a.moves.spillPath(testMigration)

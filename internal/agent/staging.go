@@ -66,15 +66,15 @@ func (n stagingNode) Offer(ctx context.Context, spec migration.Spec, of engine.D
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := n.agent.chooseVolumes(ctx, spec.Mode, of, to, "")
+	chosen, err := n.agent.volumes.Choose(ctx, spec.Mode, of, to, "")
 	if err != nil {
 		return nil, err
 	}
-	if err := refuse(append(problems, chosen.problems...)); err != nil {
+	if err := refuse(append(problems, chosen.Problems...)); err != nil {
 		return nil, err
 	}
-	of.Volumes = chosen.volumes
-	return n.agent.makeOffer(ctx, spec, of, chosen.moved)
+	of.Volumes = chosen.Volumes
+	return n.agent.makeOffer(ctx, spec, of, chosen.Moved)
 }
 
 // StopMeasuring implements staging.Containers.
@@ -155,7 +155,7 @@ func (a *Agent) beginStage(ctx context.Context, request *api.StageRequest) (*sta
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := a.placementFree(ctx, request.Container); err != nil {
+	if err := a.placements.Free(ctx, request.Container); err != nil {
 		return nil, err
 	}
 	return a.startStage(ctx, request.Container, request.Node, settings, 0)

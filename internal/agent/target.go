@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -30,7 +31,7 @@ const (
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see transfer/state.Known
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
-	// content: a round of files.Source; in the freeze, or before it over the connection for files
+	// content: a round of copies.Source; in the freeze, or before it over the connection for files
 	kindFiles = "files"
 	kindFinal = "final" // content: finalMarker
 	// The other way:
@@ -280,7 +281,7 @@ func (t *target) releaseKept(result migration.Finish) {
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
 	defer t.watchPush()()
-	t.agent.forgetShared(ctx, t.definition)
+	t.agent.volumes.Forget(ctx, t.definition)
 	permission := engine.Permission{
 		Ask: func() error { return t.move.mayResume(ctx) },
 		Open: func() error {
@@ -358,7 +359,8 @@ func (t *target) fence(ctx context.Context) error {
 	if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
-	err := t.agent.engines.EngineFor(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))
+	stay := volumes.StayingKeys(t.definition)
+	err := t.agent.engines.EngineFor(t.definition).Destroy(ctx, t.definition.ID, stay)
 	t.agent.adopter.Drop(t.definition.ID) // it runs at the source, with its address
 	return errors.Join(err, t.leaveAddress(ctx))
 }

@@ -17,14 +17,15 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
+	"internal/agent": "access api attachment audit cluster criu durable engine " +
 		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/image files/inodes files/shared frozen gc guard inventory kernel lease location " +
-		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
-		"residual sampling staging statedir " +
+		"files/chunk files/compare files/copies files/image files/inodes files/shared forecast frozen gc guard " +
+		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
+		"network/wireguard placement placement/controller policy predict reserve residual " +
+		"restart sampling staging statedir " +
 		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
-		"transfer/memory/rounds transfer/progress transfer/proof transfer/state wire wire/identity " +
-		"wire/stream",
+		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes wire " +
+		"wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// lease: does not find out whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
@@ -32,8 +33,11 @@ var mayImport = map[string]string{
 	"internal/location": "api cluster engine guard network patience wire/identity",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
-	"internal/api":       "",
-	"internal/audit":     "",
+	// placement/controller: carries decisions out; staging makes the copies, and the agent names the nodes.
+	"internal/placement/controller": "api engine guard kernel migration placement predict staging " +
+		"wire/identity",
+	"internal/api":   "",
+	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker " +
 		"lab/workload/coap " +
@@ -67,7 +71,7 @@ var mayImport = map[string]string{
 		"engine/oci files files/image files/tarsplit kernel patience",
 	"internal/engine/embedded": "criu durable engine engine/checkpoint engine/mounts files " +
 		"files/regular kernel memory memory/pager patience",
-	"internal/engine/enginetest": "engine files",
+	"internal/engine/enginetest": "engine files files/copies",
 	"internal/engine/lxc": "criu criu/vet durable engine engine/checkpoint engine/mounts files " +
 		"kernel memory memory/pager network/nsstate patience",
 	"internal/engine/mounts": "",
@@ -80,16 +84,25 @@ var mayImport = map[string]string{
 	// envelopes: checks another node's messages; the agent decides whether a container may come.
 	"internal/envelopes": "api compat engine migration transfer/layers",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
-	"internal/files":           "files/chunk guard",
-	"internal/files/chunk":     "",
+	"internal/files":         "files/fsys",
+	"internal/files/chunk":   "",
+	"internal/files/compare": "files files/fsys files/manifest files/ordered",
+	"internal/files/copies": "files files/chunk files/compare files/fsys files/manifest files/ordered " +
+		"files/records guard",
 	"internal/files/fetch":     "files/image files/parts guard",
 	"internal/files/filestest": "",
+	"internal/files/fsys":      "",
 	"internal/files/image":     "files files/parts guard kernel",
 	"internal/files/inodes":    "guard kernel",
+	"internal/files/manifest":  "files/chunk files/fsys",
+	"internal/files/ordered":   "guard",
 	"internal/files/parts":     "files/chunk",
+	"internal/files/records":   "files files/fsys",
 	"internal/files/regular":   "",
 	"internal/files/shared":    "guard kernel",
 	"internal/files/tarsplit":  "files/regular guard",
+	// forecast: measures what a prediction lacks; predict decides, and the agent moves.
+	"internal/forecast": "api engine files migration predict transfer/memory/rounds wire/identity",
 	// frozen: keeps the copy; what a migration does with the copy is decided elsewhere.
 	"internal/frozen": "engine guard kernel memory migration",
 	"internal/gc":     "",
@@ -97,6 +110,10 @@ var mayImport = map[string]string{
 	"internal/house":  "",
 	// inventory: asks engines, and knows no other node.
 	"internal/inventory": "engine guard kernel",
+	// journal: writes what the machine says; decides nothing.
+	"internal/journal": "durable engine kernel migration",
+	// journal/rebuild: makes journals from engines' notes, and goes on with no migration itself.
+	"internal/journal/rebuild": "engine engine/checkpoint guard journal migration",
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.
@@ -130,6 +147,8 @@ var mayImport = map[string]string{
 	"internal/reserve": "engine",
 	// residual: keeps pages; the user of a copy checks them.
 	"internal/residual": "kernel memory migration",
+	// restart: knows the node's own engine only, and nothing of the steps of a migration.
+	"internal/restart": "api engine engine/embedded guard inventory location network",
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
 	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
@@ -148,11 +167,14 @@ var mayImport = map[string]string{
 	"internal/transfer/memory/rounds": "memory migration predict transfer/memory/precopy " +
 		"transfer/progress",
 	// transfer/progress: is told what others do, and decides nothing.
-	"internal/transfer/progress": "files memory memory/pipeline migration predict wire/stream",
+	"internal/transfer/progress": "files/copies memory memory/pipeline migration predict wire/stream",
 	"internal/transfer/proof":    "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
-	"internal/units":          "",
+	// transfer/volumes: decides and hands over; contents travel elsewhere.
+	"internal/transfer/volumes": "api engine files files/shared guard kernel migration transfer/proof " +
+		"wire/identity",
+	"internal/units": "",
 	// wire: moves bytes between nodes that know each other; the agent interprets them.
 	"internal/wire":                   "guard patience wire/identity wire/stream",
 	"internal/wire/identity":          "",
