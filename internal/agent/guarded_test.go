@@ -23,7 +23,7 @@ import (
 var guardedPackages = []string{
 	".", "../access", "../cluster", "../attachment", "../envelopes", "../forecast", "../frozen", "../gc",
 	"../inventory", "../journal", "../journal/rebuild", "../lease", "../location", "../placement/controller",
-	"../reserve", "../residual", "../restart", "../sampling", "../staging",
+	"../reserve", "../residual", "../restart", "../sampling", "../staging", "../switchover",
 	"../transfer/kept", "../transfer/layers", "../transfer/link", "../transfer/memory/precopy",
 	"../transfer/memory/push", "../transfer/memory/rounds", "../transfer/progress", "../transfer/proof",
 	"../transfer/state", "../transfer/volumes",

@@ -129,7 +129,7 @@ func (s *source) hearSection(data *stream.Session) error {
 	case section.Kind == kindReady:
 		return s.hearReady()
 	case section.Kind == kindRedirected:
-		return s.redirect()
+		return s.packets.Redirect()
 	default:
 		return fmt.Errorf("a section %.40q comes from the target", section.Kind)
 	}
