@@ -56,11 +56,9 @@ type source struct {
 	staged      *staging.Taken // the copy that was staged at the target; nil: nothing was staged
 	volumes     *volumes.Leaving
 
-	// contents that the target has, and that the execution state may refer to; nil: none
-	known *state.Known
-	// heardKnown is whether the target has what is known.
-	heardKnown chan bool
-	layers     *comingLayers // of the image; nil: the target had all
+	// contents that the target has, and that the execution state may refer to
+	known  state.Announced
+	layers *comingLayers // of the image; nil: the target had all
 	// ready is closed when the target's engine has started the container, which heardReady says;
 	// nil: it was not asked.
 	ready      chan struct{}

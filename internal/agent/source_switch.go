@@ -194,7 +194,7 @@ func (s *source) dump(ctx context.Context) error {
 	}
 	s.sender = state.NewSender(s.imagesDir(),
 		func(name string) (io.WriteCloser, error) { return s.link.Begin(kindState, name) })
-	s.sender.Refer(s.known,
+	s.sender.Refer(s.known.Known(),
 		func(name string) (io.WriteCloser, error) { return s.link.Begin(kindRefers, name) })
 	complete := make(chan struct{})
 	followed := guard.Go(func() error { return s.sender.Follow(ctx, complete) })
