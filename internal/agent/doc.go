@@ -11,7 +11,8 @@
 //	modes.go                                  the table: what each side does at a step, and what undoes it
 //	recover.go, rebuilding.go                 what becomes of journals when the agent starts
 //	resolve.go, alarms.go                     operators' decisions; what needs attention
-//	source*.go                                the steps at the node that has the container
+//	source*.go                                the steps at the node that has the container; source_parts.go
+//	                                          makes the parts that they work with
 //	target*.go, offer.go                      the steps at the node to which it comes; offers and plans
 //	mapped.go, tmpfs.go                       mapped files; memory for the state
 //	restored_sockets.go, thaw.go, receipt.go  after the restore

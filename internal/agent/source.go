@@ -15,9 +15,9 @@ import (
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/staging"
+	"github.com/godwit/godwit/internal/switchover"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -43,32 +43,22 @@ type source struct {
 	link        *link.Link // all data connections
 	pages       *precopy.Sender
 	departure   engine.Departure
-	hold        *network.Hold
-	held        bool         // the hold was started
-	quiesced    func() error // waits until no packet of the frozen container arrives; nil: it may send
+	packets     *switchover.Packets
 	sender      *state.Sender
 	files       *fileSource
 	memory      *rounds.Rounds // nil: all memory is in the execution state
 	frozen      *frozen.Copy
-	// pages that follow when the container was handed over; nil: none, as far as is known
-	pusher  *push.Sender
-	spill   *push.Spill // pages that follow are on the disk, too; nil: they are not to be
-	turn    rounds.Turn
-	slowed  bool           // the container may have been slowed down, as far as is known here
-	auto    *forecast.Auto // nil: the user has named the mode
-	split   *rounds.Split  // nil: all is handed over, or will be undone
-	staged  *staging.Taken // the copy that was staged at the target; nil: nothing was staged
-	volumes *volumes.Leaving
+	push        *push.Source // pages that follow when the container was handed over
+	turn        rounds.Turn
+	slowed      bool           // the container may have been slowed down, as far as is known here
+	auto        *forecast.Auto // nil: the user has named the mode
+	split       *rounds.Split  // nil: all is handed over, or will be undone
+	staged      *staging.Taken // the copy that was staged at the target; nil: nothing was staged
+	volumes     *volumes.Leaving
 
-	// Of mode restart.
-	stopped      bool          // no process of it is left here
-	redirecting  sync.Mutex    // held while the hold is redirected; guards redirectable
-	redirectable *network.Hold // that the target may redirect to itself; nil: none
-	// contents that the target has, and that the execution state may refer to; nil: none
-	known *state.Known
-	// heardKnown is whether the target has what is known.
-	heardKnown chan bool
-	layers     *comingLayers // of the image; nil: the target had all
+	// contents that the target has, and that the execution state may refer to
+	known  state.Announced
+	layers *comingLayers // of the image; nil: the target had all
 	// ready is closed when the target's engine has started the container, which heardReady says;
 	// nil: it was not asked.
 	ready      chan struct{}
@@ -81,6 +71,7 @@ func newSource(agent *Agent, m *move, definition engine.Definition, node identit
 		volumes: agent.volumes.Leave(definition, node)}
 	s.settings.Set(settings)
 	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
+	s.push, s.packets = s.newPush(), s.newPackets()
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}

@@ -125,11 +125,11 @@ func (s *source) hearSection(data *stream.Session) error {
 	case section.Kind == precopy.KindPlaced, section.Kind == precopy.KindClaims:
 		return s.hearPages(section)
 	case section.Kind == kindHeard:
-		return s.hearKnown(section.Name)
+		return s.known.Hear(section.Name)
 	case section.Kind == kindReady:
 		return s.hearReady()
 	case section.Kind == kindRedirected:
-		return s.redirect()
+		return s.packets.Redirect()
 	default:
 		return fmt.Errorf("a section %.40q comes from the target", section.Kind)
 	}
@@ -148,50 +148,23 @@ func (s *source) sendKnown(ctx context.Context) error {
 			"error", err)
 		return nil
 	}
-	if known.Empty() {
-		return nil
-	}
-	s.mu.Lock()
-	s.known, s.heardKnown = known, make(chan bool, 1)
-	s.mu.Unlock()
-	if err := s.link.Section(kindKnown, "", known.All()); err != nil {
-		return err
-	}
-	return s.link.Data().Flush()
-}
-
-// hearKnown takes what the target says of what was sent ahead.
-func (s *source) hearKnown(answer string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if answer != heardAll && answer != heardNone {
-		return fmt.Errorf("unknown answer of the target about pages of files sent ahead: %.40q", answer)
-	}
-	select {
-	case s.heardKnown <- answer == heardAll:
-		return nil
-	default: // also if there is nothing to say anything of
-		return errors.New("the target answered about pages of files that it was not sent")
-	}
+	return s.known.Send(known, func(content []byte) error {
+		if err := s.link.Section(kindKnown, "", content); err != nil {
+			return err
+		}
+		return s.link.Data().Flush()
+	})
 }
 
 // awaitKnown waits until the target has what was sent ahead, or has said that it cannot have it.
 func (s *source) awaitKnown(ctx context.Context) error {
-	if s.known == nil {
-		return nil
+	refused, err := s.known.Await(ctx)
+	if refused {
+		s.agent.log.Warn("all changed pages of files are sent in the freeze: the target could not take "+
+			"them from the image's layers; see its log",
+			"container", s.definition.Name)
 	}
-	select {
-	case all := <-s.heardKnown:
-		if !all {
-			s.known = nil
-			s.agent.log.Warn("all changed pages of files are sent in the freeze: the target could not take "+
-				"them from the image's layers; see its log",
-				"container", s.definition.Name)
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return err
 }
 
 func (s *source) findKnown(ctx context.Context) (*state.Known, error) {
@@ -219,7 +192,10 @@ func (s *source) transfer(ctx context.Context, content func(context.Context) ([]
 		return err
 	}
 	s.move.tracker.Counted(carried(s.sent()))
-	return s.beginPush(ctx)
+	if s.memory == nil {
+		return nil
+	}
+	return s.push.Begin(ctx, s.memory, s.pages)
 }
 
 // sendFinal sends the final marker: from now on this node does not decide alone.

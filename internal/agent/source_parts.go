@@ -3,10 +3,13 @@ package agent
 import (
 	"context"
 	"net"
+	"net/netip"
 
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/switchover"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -48,4 +51,25 @@ func (a *Agent) dataDialer(node identity.Node) link.Dial {
 		}
 		return conn, nil
 	}
+}
+
+// newPackets makes the packets of the container, which are not held yet.
+func (s *source) newPackets() *switchover.Packets {
+	return switchover.New(switchover.Config{
+		Network: holdingNetwork{s.agent.network}, Attachments: s.agent.attachments, Container: s.definition,
+		Target: s.target.Name, Held: s.move.tracker.Held, Ended: network.ErrEnded,
+		Final: func() bool { return s.move.record().Final },
+	})
+}
+
+// holdingNetwork is this node's network, for a switchover.
+type holdingNetwork struct{ *network.Network }
+
+// Prepare implements switchover.Network.
+func (n holdingNetwork) Prepare(address netip.Addr) (switchover.Hold, error) {
+	prepared, err := n.Network.Prepare(address)
+	if err != nil {
+		return nil, err
+	}
+	return prepared, nil
 }

@@ -50,12 +50,12 @@ func (s *source) proveAgain(ctx context.Context) error { return refused(s.volume
 
 // releaseShared hands the volumes that stay to the target, before the freeze.
 func (s *source) releaseShared(ctx context.Context) error {
-	return refused(s.volumes.Release(ctx, s.move.tracker.Spec.Mode, s.stoppedNow()))
+	return refused(s.volumes.Release(ctx, s.move.tracker.Spec.Mode, s.packets.StoppedNow()))
 }
 
 // handOverShared is releaseShared in the freeze.
 func (s *source) handOverShared(ctx context.Context) error {
-	return refused(s.volumes.HandOver(ctx, s.move.tracker.Spec.Mode, s.stoppedNow()))
+	return refused(s.volumes.HandOver(ctx, s.move.tracker.Spec.Mode, s.packets.StoppedNow()))
 }
 
 // forgetShared drops what is cached here of volumes that are the target's now.

@@ -23,7 +23,7 @@ var mayImport = map[string]string{
 		"files/chunk files/compare files/copies files/image files/inodes forecast frozen gc guard " +
 		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
 		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
-		"restart sampling staging statedir " +
+		"restart sampling staging statedir switchover " +
 		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes wire " +
 		"wire/identity wire/stream",
@@ -179,7 +179,9 @@ var mayImport = map[string]string{
 	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
 	"internal/staging": "api engine envelopes guard kernel memory memory/pipeline migration " +
 		"residual transfer/layers transfer/memory/precopy wire/identity wire/stream",
-	"internal/statedir":      "kernel",
+	"internal/statedir": "kernel",
+	// switchover: moves packets when it is told to; a migration decides when.
+	"internal/switchover":    "engine guard migration network/hold",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",

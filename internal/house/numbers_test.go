@@ -9,8 +9,8 @@ import (
 // Limits of numbers that must not grow: the last values. If a change makes a number smaller, lower its
 // limit.
 const (
-	maxPackageLines  = 13054 // of a package, without tests and generated files
-	maxCycleLines    = 11684 // of files of one package that all need each other
+	maxPackageLines  = 11510 // of a package, without tests and generated files
+	maxCycleLines    = 10167 // of files of one package that all need each other
 	maxMethods       = 182   // of a type
 	maxFields        = 49    // of a struct
 	maxLongLines     = 0     // that have more than maxColumns

@@ -1,18 +1,16 @@
-package agent
+package guard
 
 import (
 	"context"
 	"errors"
-
-	"github.com/godwit/godwit/internal/guard"
 )
 
-// beside runs one thing beside another. What it returns is told what has become of the other, waits
+// Beside runs one thing beside another. What it returns is told what has become of the other, waits
 // for the one and returns the error of both. If the other has failed the one is given up: it may
 // take long, and a frozen container waits for it.
-func beside(ctx context.Context, one func(context.Context) error) (wait func(other error) error) {
+func Beside(ctx context.Context, one func(context.Context) error) (wait func(other error) error) {
 	ctx, giveUp := context.WithCancel(ctx)
-	done := guard.Go(func() error { return one(ctx) })
+	done := Go(func() error { return one(ctx) })
 	return func(other error) error {
 		defer giveUp()
 		if other == nil {
