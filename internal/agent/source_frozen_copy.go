@@ -212,8 +212,8 @@ func holdWithNewKeeper(pids []int) error {
 
 // protect asks the engine, which knows whether they are still frozen for a move.
 func (s *source) protect(ctx context.Context, hold func(pids []int) error, held func()) error {
-	protector, can := s.agent.engines.EngineFor(s.definition).(engine.Protector)
-	if !can {
+	protector := s.agent.engines.EngineFor(s.definition).Capabilities().Protector
+	if protector == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, protectPatience)

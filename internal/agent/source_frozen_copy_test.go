@@ -21,6 +21,8 @@ type protecting struct {
 
 func (protecting) Name() string { return "protecting" }
 
+func (p protecting) Capabilities() engine.Capabilities { return engine.Capabilities{Protector: p} }
+
 func (p protecting) Protect(ctx context.Context, _ string, _ func([]int) error, _ func()) error {
 	return p.protect(ctx)
 }

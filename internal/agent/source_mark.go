@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"time"
-
-	"github.com/godwit/godwit/internal/engine"
 )
 
 // markAfter is how long a copy that is about to be removed may stay without its engine showing that it
@@ -32,8 +30,8 @@ func (s *source) marking(ctx context.Context, after time.Duration) (stop func())
 }
 
 func (s *source) markMoved(ctx context.Context) {
-	marker, can := s.agent.engines.EngineFor(s.definition).(engine.Marker)
-	if !can || s.marked.Load() {
+	marker := s.agent.engines.EngineFor(s.definition).Capabilities().Marker
+	if marker == nil || s.marked.Load() {
 		return
 	}
 	err := marker.MarkMoved(ctx, s.definition.ID)

@@ -225,7 +225,7 @@ func (s *source) resume(ctx context.Context) error {
 		_ = s.quiesced() // the dump has told what was wrong
 	}
 	resume := s.agent.engines.EngineFor(s.definition).Resume
-	if resumer, is := s.agent.engines.EngineFor(s.definition).(engine.ProcessResumer); is {
+	if resumer := s.agent.engines.EngineFor(s.definition).Capabilities().Resumer; resumer != nil {
 		resume = resumer.ResumeProcesses
 	}
 	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address),

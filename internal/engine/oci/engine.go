@@ -95,6 +95,14 @@ func (e *Engine) Sweep() error {
 // Name of the engine.
 func (e *Engine) Name() string { return e.adapter.Name() }
 
+// Capabilities are those that every engine of an adapter has. The engine's package adds its own.
+func (e *Engine) Capabilities() engine.Capabilities {
+	return engine.Capabilities{
+		Marker: e, Restarter: e, Protector: e, Resumer: e, LeaveNoter: e, Leaver: e,
+		LateStarter: e, Releaser: e,
+	}
+}
+
 // lock keeps other changes of a container away until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }
 
