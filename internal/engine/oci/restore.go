@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/shim"
@@ -50,9 +49,9 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 		defer unlock()
 		<-a.begun()
 		if a.startErr != nil && a.expected.Late {
-			_ = save(e.orphanPath(a.definition.ID), a.startErr.Error()) // its guard stays: see orphan
+			_ = save(e.records.orphanPath(a.definition.ID), a.startErr.Error()) // its guard stays: see orphan
 		}
-		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived repeats it
+		_ = e.endings.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived repeats it
 	}()
 	return resumed.At, nil
 }
@@ -75,15 +74,6 @@ func (a *arrival) inTime() error {
 	return nil
 }
 
-// orphan reports whether a container is an orphan: it runs, but its engine's start has failed after it was
-// resumed. The engine does not know that it runs, and would start a second one.
-func (e *Engine) orphan(id string, dir shim.Dir) (bool, error) {
-	if !durable.Exists(e.orphanPath(id)) {
-		return false, nil
-	}
-	return occupied(dir)
-}
-
 // occupied reports whether processes run in the cgroup of the container restored from a directory.
 func occupied(dir shim.Dir) (bool, error) {
 	group, err := groupIn(dir)
@@ -104,19 +94,6 @@ func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
 		return nil, err
 	}
 	return kernel.OpenCgroup(name)
-}
-
-// orphanError says why a running container is an orphan, until settle finds that it has ended. It returns
-// nil if the container is no orphan.
-func (e *Engine) orphanError(id string) error {
-	var why string
-	err := durable.Load(e.orphanPath(id), &why)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return errors.Join(err, fmt.Errorf("container %.12s runs, but its start by %s has failed (%s): the "+
-		"engine cannot start, stop or move it until its processes have ended",
-		id, e.adapter.Title(), why))
 }
 
 // waits returns an error unless the engine's start still waits for the container. An engine whose start has
@@ -145,16 +122,4 @@ func (a *arrival) remount() error {
 		return err
 	}
 	return a.root.Mount()
-}
-
-// forget removes the records of a container's move. It removes that of an arrival first, durably: without
-// the restore proxy's record beside it, it would say that the container never ran.
-func (e *Engine) forget(id string) error {
-	if err := durable.Remove(e.arrivalPath(id)); err != nil {
-		return err
-	}
-	if err := kernel.SyncDir(e.records(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return errors.Join(files.RemoveTree(e.records(id)), files.RemoveTree(e.workDir(id)))
 }
