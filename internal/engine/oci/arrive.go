@@ -21,13 +21,6 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// createLimit limits how long an engine may take to make a container, and arrivalLimit how long the engine
-// and its runtime may take to reach the restore proxy.
-var (
-	createLimit  = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
-	arrivalLimit = createLimit
-)
-
 // reasonPatience is how long to wait for the reason of a failure.
 const reasonPatience = 5 * time.Second
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"sync"
 	"time"
 
@@ -22,8 +21,6 @@ const Runtime = "godwit"
 // listed limits a list: a caller that wants all containers of the node must not wait for one engine that
 // hangs. Only the engine's daemon makes the list, so the engine's other programs do not count.
 var listed = patience.Limit{Still: 3 * time.Second, Most: 20 * time.Second}
-
-var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // Config says where an engine keeps its files.
 type Config struct {

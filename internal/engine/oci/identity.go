@@ -123,6 +123,13 @@ func (l *lookup) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 	return "", nil
 }
 
+// createLimit limits how long an engine may take to make a container, and arrivalLimit how long the engine
+// and its runtime may take to reach the restore proxy.
+var (
+	createLimit  = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
+	arrivalLimit = createLimit
+)
+
 // makingLimit bounds the wait for an engine that may still be creating a container after the agent was
 // killed or gave up. If the arrival is older than makingAge, nobody waits.
 var (

@@ -19,16 +19,6 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// alive is the state of a running container according to the kernel and the runtime.
-type alive struct {
-	found  Container
-	group  *kernel.Cgroup
-	reader int         // process that reads its output
-	log    string      // path of its log; "" if the log does not move
-	spec   *specs.Spec // with which the runtime made it
-	stdio  []string
-}
-
 // look finds the state of a running container that its engine does not report.
 func (e *Engine) look(ctx context.Context, id string) (alive, error) {
 	found, err := e.lookup.running(ctx, id)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/godwit/godwit/internal/durable"
 )
 
@@ -136,48 +134,6 @@ func ownLog(path string, found Container) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path ||
 		!strings.HasPrefix(path, filepath.Clean(found.Directory)+"/") {
 		return fmt.Errorf("its log %.80q would not be in %s", path, found.Directory)
-	}
-	return nil
-}
-
-// bringKept installs the files of a FileMigrator.
-func (a *arrival) bringKept() error {
-	migrator, is := a.engine.adapter.(FileMigrator)
-	if !is {
-		return nil
-	}
-	private := a.engine.records.private(a.definition.ID)
-	if err := migrator.Bring(a.engineID, private, a.definition); err != nil {
-		return fmt.Errorf("files of the container: %w", err)
-	}
-	return nil
-}
-
-// carryLog puts the source engine's log before the output that will be logged here. The engine has opened
-// an empty log and written nothing yet.
-func (a *arrival) carryLog() error {
-	came := filepath.Join(a.engine.records.private(a.definition.ID), logName)
-	info, err := os.Lstat(came)
-	if errors.Is(err, os.ErrNotExist) || a.log == "" {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() { // another node has sent it
-		return errors.New("the log that has come is not a regular file")
-	}
-	from, err := os.Open(came)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := os.OpenFile(a.log, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
-	if err != nil {
-		return fmt.Errorf("log of the container: %w", err)
-	}
-	if err := errors.Join(fillLog(to, from), to.Close()); err != nil {
-		return fmt.Errorf("log of the container: %w", err)
 	}
 	return nil
 }

@@ -8,12 +8,25 @@ import (
 	"os"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/shim"
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/patience"
 )
+
+// alive is the state of a running container according to the kernel and the runtime.
+type alive struct {
+	found  Container
+	group  *kernel.Cgroup
+	reader int         // process that reads its output
+	log    string      // path of its log; "" if the log does not move
+	spec   *specs.Spec // with which the runtime made it
+	stdio  []string
+}
 
 // lookup asks the engine for containers, and knows which of its IDs belongs to which container.
 type lookup struct {

@@ -12,10 +12,6 @@ import (
 
 var _ engine.Marker = (*starts)(nil)
 
-// moved returns what a copy is marked with. The name was recorded before the copy could be marked, so the
-// next agent can remove the mark if this one is killed meanwhile.
-func (d departureRecord) moved() Moved { return Moved{Name: d.Name, Node: d.Leave.Target} }
-
 // MarkMoved makes the engine show that a container has moved. It does not hold the container's lock, so if
 // the engine hangs, only callers that remove the mark wait.
 func (s *starts) MarkMoved(ctx context.Context, id string) error {

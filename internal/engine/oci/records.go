@@ -1,11 +1,13 @@
 package oci
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/godwit/godwit/internal/durable"
@@ -15,6 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
+
+var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // records are the files that this engine keeps of moves of its containers.
 type records struct {
@@ -204,4 +208,57 @@ func (r *records) leavingGroup(id string) (*kernel.Cgroup, bool) {
 	}
 	group, err := kernel.CgroupOf(was.First.PID)
 	return group, err == nil
+}
+
+// occupied reports whether processes run in the cgroup of the container restored from a directory.
+func occupied(dir shim.Dir) (bool, error) {
+	group, err := groupIn(dir)
+	var pids []int
+	if err == nil {
+		pids, err = group.Procs()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(pids) > 0, err
+}
+
+// groupIn returns the cgroup of the container restored from a directory.
+func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
+	name, err := dir.Cgroup()
+	if err != nil {
+		return nil, err
+	}
+	return kernel.OpenCgroup(name)
+}
+
+// moved returns what a copy is marked with. The name was recorded before the copy could be marked, so the
+// next agent can remove the mark if this one is killed meanwhile.
+func (d departureRecord) moved() Moved { return Moved{Name: d.Name, Node: d.Leave.Target} }
+
+// resume resumes the processes, or the group that they have left: see kernel.Cgroup.Kill.
+func (d departureRecord) resume(ctx context.Context) error {
+	if !d.First.Alive() {
+		return d.resumeEmpty()
+	}
+	group, err := kernel.CgroupOf(d.First.PID)
+	if err != nil {
+		return err
+	}
+	return checkpoint.Resume(ctx, group)
+}
+
+// resumeEmpty thaws a group whose processes somebody else has ended while they were frozen.
+func (d departureRecord) resumeEmpty() error {
+	if d.Freezer == "" { // record of an older agent
+		return nil
+	}
+	group, err := kernel.CgroupAt(d.Freezer)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return group.Thaw()
 }

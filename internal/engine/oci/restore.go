@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
-	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Restore makes the processes from the state that has arrived so far.
@@ -74,28 +75,6 @@ func (a *arrival) inTime() error {
 	return nil
 }
 
-// occupied reports whether processes run in the cgroup of the container restored from a directory.
-func occupied(dir shim.Dir) (bool, error) {
-	group, err := groupIn(dir)
-	var pids []int
-	if err == nil {
-		pids, err = group.Procs()
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return len(pids) > 0, err
-}
-
-// groupIn returns the cgroup of the container restored from a directory.
-func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
-	name, err := dir.Cgroup()
-	if err != nil {
-		return nil, err
-	}
-	return kernel.OpenCgroup(name)
-}
-
 // waits returns an error unless the engine's start still waits for the container. An engine whose start has
 // ended would not know the restored container, and end it. An engine that is about to give up would do the
 // same.
@@ -122,4 +101,46 @@ func (a *arrival) remount() error {
 		return err
 	}
 	return a.root.Mount()
+}
+
+// bringKept installs the files of a FileMigrator.
+func (a *arrival) bringKept() error {
+	migrator, is := a.engine.adapter.(FileMigrator)
+	if !is {
+		return nil
+	}
+	private := a.engine.records.private(a.definition.ID)
+	if err := migrator.Bring(a.engineID, private, a.definition); err != nil {
+		return fmt.Errorf("files of the container: %w", err)
+	}
+	return nil
+}
+
+// carryLog puts the source engine's log before the output that will be logged here. The engine has opened
+// an empty log and written nothing yet.
+func (a *arrival) carryLog() error {
+	came := filepath.Join(a.engine.records.private(a.definition.ID), logName)
+	info, err := os.Lstat(came)
+	if errors.Is(err, os.ErrNotExist) || a.log == "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() { // another node has sent it
+		return errors.New("the log that has come is not a regular file")
+	}
+	from, err := os.Open(came)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(a.log, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return fmt.Errorf("log of the container: %w", err)
+	}
+	if err := errors.Join(fillLog(to, from), to.Close()); err != nil {
+		return fmt.Errorf("log of the container: %w", err)
+	}
+	return nil
 }

@@ -74,33 +74,6 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	return nil
 }
 
-// resume resumes the processes, or the group that they have left: see kernel.Cgroup.Kill.
-func (d departureRecord) resume(ctx context.Context) error {
-	if !d.First.Alive() {
-		return d.resumeEmpty()
-	}
-	group, err := kernel.CgroupOf(d.First.PID)
-	if err != nil {
-		return err
-	}
-	return checkpoint.Resume(ctx, group)
-}
-
-// resumeEmpty thaws a group whose processes somebody else has ended while they were frozen.
-func (d departureRecord) resumeEmpty() error {
-	if d.Freezer == "" { // record of an older agent
-		return nil
-	}
-	group, err := kernel.CgroupAt(d.Freezer)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return group.Thaw()
-}
-
 // Destroy kills a frozen container and makes the engine remove all of it.
 func (e *Engine) Destroy(ctx context.Context, id string, stay []string) error {
 	unlock, err := e.lockBefore(ctx, id)
