@@ -19,6 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/engines"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/units"
 )
@@ -235,14 +236,17 @@ find out where it runs; or another program has thawed the frozen copy of a conta
 migration may run.`
 
 func newPsCommand() *cobra.Command {
-	var all, asJSON bool
+	var all, asJSON, listEngines bool
 	cmd := &cobra.Command{
 		Use:     "ps",
 		Short:   "List the containers of this node, of all engines",
 		Long:    psLong,
-		Example: "  godwit ps\n  godwit ps --all --json",
+		Example: "  godwit ps\n  godwit ps --all --json\n  godwit ps --engines",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if listEngines {
+				return printEngines(cmd.OutOrStdout(), asJSON)
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				reply, err := agent.List(cmd.Context(), &api.ListRequest{All: all})
 				if err != nil {
@@ -256,8 +260,20 @@ func newPsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include containers that are not running")
+	cmd.Flags().BoolVar(&listEngines, "engines", false,
+		"list what each engine can do instead, as this version of Godwit knows it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.MarkFlagsMutuallyExclusive("all", "engines")
 	return cmd
+}
+
+// printEngines prints the table of engines. It asks no agent: the table is part of the program.
+func printEngines(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return cli.PrintJSON(w, engines.Facts())
+	}
+	_, err := io.WriteString(w, engine.Table(engines.Facts()))
+	return err
 }
 
 func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {

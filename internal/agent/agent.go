@@ -24,11 +24,8 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/containerd"
-	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/embedded"
-	"github.com/godwit/godwit/internal/engine/lxc"
-	"github.com/godwit/godwit/internal/engine/podman"
+	"github.com/godwit/godwit/internal/engine/engines"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/gc"
@@ -113,7 +110,6 @@ type Agent struct {
 	self     identity.Node
 	engines  *engine.Set
 	routed   []engine.Engine    // those among them whose containers' connections are adopted
-	byShim   []byShim           // those whose containers arrive by godwit-runc
 	watched  attachment.Watched // the engine that tells of its containers
 	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
@@ -250,13 +246,20 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	oci, err := a.openOCI()
+	others, unopened, err := a.openOthers()
 	if err != nil {
 		return err
 	}
-	var unopened error
-	a.routed, unopened = a.openRouted()
-	a.engines = engine.NewSet(a.embedded, append(oci, a.routed...)...)
+	a.engines = engine.NewSet(a.embedded, others...)
+	for _, one := range others {
+		can := one.Capabilities()
+		if can.Addresses == engine.PoolAddresses {
+			a.routed = append(a.routed, one)
+		}
+		if can.Watcher != nil {
+			a.watched = can.Watcher
+		}
+	}
 	a.lists = newLists(a)
 	if a.peers, err = a.newPeers(); err != nil {
 		return err
@@ -294,20 +297,16 @@ func (a *Agent) open() error {
 	return nil
 }
 
-// byShim is an engine that may have routed networks; files of moves that have not come to anything, which it
-// removes by itself; and images of these, which it asks for.
-type byShim interface {
-	attachment.Networked
-	Sweep() error
-	SweepImages(ctx context.Context, before time.Time) error
-}
-
 // followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays
 // nothing else.
 func (a *Agent) followUp(ctx context.Context, opened time.Time) {
-	for _, one := range a.byShim {
+	for _, one := range a.engines.All() {
+		sweeper := one.Capabilities().Sweeper
+		if sweeper == nil {
+			continue
+		}
 		go a.guarded(func() {
-			if err := one.SweepImages(ctx, opened); err != nil && ctx.Err() == nil {
+			if err := sweeper.SweepImages(ctx, opened); err != nil && ctx.Err() == nil {
 				a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
 			}
 		})()
@@ -315,45 +314,37 @@ func (a *Agent) followUp(ctx context.Context, opened time.Time) {
 	go a.guarded(func() { a.attachments.ReconcileOthers(ctx) })()
 }
 
-// openOCI makes the engines whose containers arrive by godwit-runc, whether they are there
-// or not: they may be installed while the agent runs.
-func (a *Agent) openOCI() ([]engine.Engine, error) {
-	inDocker, err := docker.New(docker.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
-	if err != nil {
-		return nil, err
-	}
-	inPodman, err := podman.New(podman.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
-	if err != nil {
-		return nil, err
-	}
-	inContainerd, err := containerd.New(containerd.Config{StateDir: a.config.StateDir,
-		RunDir: a.config.RunDir})
-	if err != nil {
-		return nil, err
-	}
-	a.byShim = []byShim{inDocker, inPodman, inContainerd}
-	for _, one := range a.byShim {
-		if err := one.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
-			a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
+// openOthers opens the other engines, whether they are there or not: most may be installed while the agent
+// runs. An engine with addresses of the pool that does not work keeps nobody from the others: unopened.
+func (a *Agent) openOthers() (others []engine.Engine, unopened, failed error) {
+	for _, kind := range engines.All() {
+		if kind.Open == nil {
+			continue
+		}
+		one, err := kind.Open(engine.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+		switch {
+		case err == nil:
+			others = append(others, one)
+			a.sweep(one.Capabilities())
+		case errors.Is(err, engine.ErrAway):
+		case kind.Addresses == engine.PoolAddresses:
+			a.log.Warn("containers of "+kind.Title+" cannot be moved", "error", err)
+			unopened = errors.Join(unopened, err)
+		default:
+			return nil, nil, err
 		}
 	}
-	a.watched = inDocker
-	return []engine.Engine{inDocker, inPodman, inContainerd}, nil
+	return others, unopened, nil
 }
 
-// openRouted finds the engines of this node that give containers addresses of their own. One that
-// does not work keeps nobody from the others.
-func (a *Agent) openRouted() (found []engine.Engine, unopened error) {
-	if lxc.Installed() {
-		one, err := lxc.New(lxc.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
-		if err != nil {
-			a.log.Warn("containers of LXC cannot be moved", "error", err)
-			unopened = err
-		} else {
-			found = append(found, one)
-		}
+// sweep removes what an engine's failed moves have left.
+func (a *Agent) sweep(can engine.Capabilities) {
+	if can.Sweeper == nil {
+		return
 	}
-	return found, unopened
+	if err := can.Sweeper.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
+		a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
+	}
 }
 
 func (a *Agent) openNetwork() error {

@@ -83,6 +83,8 @@ type elsewhere struct {
 
 func (e elsewhere) Name() string { return "podman" }
 
+func (elsewhere) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (e elsewhere) Trees(context.Context, string) ([]files.Tree, error) {
 	return []files.Tree{{Kind: files.Writable, Path: e.upper}, {Kind: files.Memory, Path: "/none/there"}},
 		e.err

@@ -55,8 +55,8 @@ func (s *source) hearReady() error {
 
 // startsLate reports whether the engine of what is to come is to be told when to start it.
 func (a *Agent) startsLate(definition engine.Definition) bool {
-	one, is := a.engines.EngineFor(definition).(engine.LateStarter)
-	return is && one.StartsLate(definition)
+	one := a.engines.EngineFor(definition).Capabilities().LateStarter
+	return one != nil && one.StartsLate(definition)
 }
 
 // errEnginePatience ends a move before the target's engine stops waiting for the container to start.

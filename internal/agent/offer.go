@@ -168,7 +168,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 
 // leavesBehind says what of a container stays at the source although users may look for it at the target.
 func (a *Agent) leavesBehind(definition engine.Definition) []string {
-	if leaver, is := a.engines.EngineFor(definition).(engine.Leaver); is {
+	if leaver := a.engines.EngineFor(definition).Capabilities().Leaver; leaver != nil {
 		return leaver.LeavesBehind(definition)
 	}
 	return nil

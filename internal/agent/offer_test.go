@@ -25,6 +25,8 @@ type otherEngine struct {
 
 func (o *otherEngine) Name() string { return "docker" }
 
+func (*otherEngine) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (o *otherEngine) List(context.Context) ([]engine.Container, error) {
 	if o.down != nil {
 		return nil, o.down

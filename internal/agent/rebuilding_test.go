@@ -26,6 +26,8 @@ type slowToList struct {
 
 func (s *slowToList) Name() string { return "slow" }
 
+func (*slowToList) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (s *slowToList) List(context.Context) ([]engine.Container, error) { return <-s.lists, nil }
 
 func (s *slowToList) Inspect(context.Context, string) (engine.Container, error) {
@@ -40,6 +42,8 @@ type noting struct {
 }
 
 func (n *noting) Leaves() ([]engine.Leave, error) { return n.leaves, n.err }
+
+func (n *noting) Capabilities() engine.Capabilities { return engine.Capabilities{LeaveNoter: n} }
 
 // TestLostJournalIsNoEnd: a source that has lost its journal may have pages that the target lacks. As long
 // as the container's engine does not answer, so that the journal cannot be rebuilt, the target does not

@@ -302,8 +302,8 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 func (t *target) finalise(ctx context.Context) error {
 	here := t.agent.engines.EngineFor(t.definition)
 	_, err := here.Arrived(ctx, t.definition.ID)
-	restarter, restarts := here.(engine.Restarter)
-	if err != nil || !restarts {
+	restarter := here.Capabilities().Restarter
+	if err != nil || restarter == nil {
 		return err
 	}
 	return restarter.Settled(ctx, t.definition.ID)

@@ -148,7 +148,7 @@ func (c *Copy) Memory(ctx context.Context, elsewhere bool) (*memory.Frozen, erro
 // back separately.
 func (c *Copy) Resume(ctx context.Context) error {
 	resume := c.engine().Resume
-	if resumer, is := c.engine().(engine.ProcessResumer); is {
+	if resumer := c.engine().Capabilities().Resumer; resumer != nil {
 		resume = resumer.ResumeProcesses
 	}
 	return resume(ctx, c.config.Container.ID)

@@ -108,6 +108,8 @@ func TestKilled(t *testing.T) {
 // resumes lets the processes go on by itself.
 type resumes struct{ *testEngine }
 
+func (r resumes) Capabilities() engine.Capabilities { return engine.Capabilities{Resumer: r} }
+
 func (resumes) ResumeProcesses(context.Context, string) error { return errByItself }
 
 var errByItself = errors.New("resumed without a program")
@@ -128,6 +130,8 @@ type marks struct {
 	asked *int
 	fails *error
 }
+
+func (m marks) Capabilities() engine.Capabilities { return engine.Capabilities{Marker: m} }
 
 func (m marks) MarkMoved(context.Context, string) error {
 	*m.asked++

@@ -25,6 +25,8 @@ type testEngine struct {
 
 func (*testEngine) Name() string { return "protecting" }
 
+func (*testEngine) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (e *testEngine) Processes(context.Context, string) ([]int, error) {
 	if e.missing {
 		return nil, engine.ErrNotFound
@@ -45,6 +47,8 @@ var errResumed = errors.New("resumed by the engine")
 
 // protecting is an engine that also protects.
 type protecting struct{ *testEngine }
+
+func (p protecting) Capabilities() engine.Capabilities { return engine.Capabilities{Protector: p} }
 
 func (p protecting) Protect(ctx context.Context, _ string, hold func([]int) error, held func()) error {
 	return p.protect(ctx, hold, held)

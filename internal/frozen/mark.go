@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
 )
 
@@ -30,8 +29,8 @@ func (c *Copy) Marking(ctx context.Context, after time.Duration) (stop func()) {
 
 // MarkMoved has the engine show that the container has moved, once.
 func (c *Copy) MarkMoved(ctx context.Context) {
-	marker, can := c.engine().(engine.Marker)
-	if !can || c.marked.Load() {
+	marker := c.engine().Capabilities().Marker
+	if marker == nil || c.marked.Load() {
 		return
 	}
 	err := marker.MarkMoved(ctx, c.config.Container.ID)

@@ -178,8 +178,8 @@ func (c *Copy) holdWithNewKeeper(pids []int) error {
 
 // protect asks the engine, which knows whether they are still frozen for a move.
 func (c *Copy) protect(ctx context.Context, hold func(pids []int) error, held func()) error {
-	protector, can := c.engine().(engine.Protector)
-	if !can {
+	protector := c.engine().Capabilities().Protector
+	if protector == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, protectPatience)

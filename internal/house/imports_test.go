@@ -12,14 +12,14 @@ import (
 var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
 	"cmd/godwit": "admission agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
-		"engine/docker engine/embedded engine/lxc engine/oci engine/podman engine/shim kernel " +
+		"engine/docker engine/embedded engine/engines engine/oci engine/podman engine/shim kernel " +
 		"memory/pager migration network network/foreign network/tunnel network/wireguard predict scripts " +
 		"units wire/identity",
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
-		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
+		"engine/embedded engine/engines envelopes files " +
 		"files/chunk files/compare files/copies files/image files/inodes forecast frozen gc guard " +
 		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
 		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
@@ -78,6 +78,9 @@ var mayImport = map[string]string{
 		"engine/oci files files/image files/tarsplit kernel patience",
 	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint engine/mounts files " +
 		"files/regular kernel memory memory/pager patience",
+	// engine/engines: the only list of engines.
+	"internal/engine/engines": "engine engine/containerd engine/docker engine/embedded engine/lxc " +
+		"engine/podman",
 	"internal/engine/enginetest": "engine files files/copies",
 	"internal/engine/lxc": "criu criu/examine criu/vet durable engine engine/checkpoint engine/mounts files " +
 		"kernel memory memory/pager network/nsstate patience",

@@ -145,8 +145,8 @@ func (r *Rebuilder) Rebuild(ctx context.Context, of engine.Engine) {
 
 // leavesOf are the notes of an engine's containers that leave, as far as they can be read.
 func leavesOf(of engine.Engine) []engine.Leave {
-	noter, is := of.(engine.LeaveNoter)
-	if !is {
+	noter := of.Capabilities().LeaveNoter
+	if noter == nil {
 		return nil
 	}
 	leaves, _ := noter.Leaves() // who needs to know all of them reads them, too
