@@ -79,6 +79,8 @@ type left struct{ engine.Engine }
 
 func (l *left) Name() string { return "left" }
 
+func (*left) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (l *left) List(ctx context.Context) ([]engine.Container, error) {
 	one, err := l.Inspect(ctx, "")
 	return []engine.Container{one}, err

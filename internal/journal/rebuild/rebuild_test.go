@@ -37,6 +37,8 @@ type fakeEngine struct {
 
 func (e *fakeEngine) Name() string { return e.name }
 
+func (e *fakeEngine) Capabilities() engine.Capabilities { return engine.Capabilities{LeaveNoter: e} }
+
 func (e *fakeEngine) Leaves() ([]engine.Leave, error) { return e.leaves, e.noted }
 
 func (e *fakeEngine) List(context.Context) ([]engine.Container, error) {
