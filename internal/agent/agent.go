@@ -246,19 +246,9 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	others, unopened, err := a.openOthers()
+	unopened, err := a.openEngines()
 	if err != nil {
 		return err
-	}
-	a.engines = engine.NewSet(a.embedded, others...)
-	for _, one := range others {
-		can := one.Capabilities()
-		if can.Addresses == engine.PoolAddresses {
-			a.routed = append(a.routed, one)
-		}
-		if can.Watcher != nil {
-			a.watched = can.Watcher
-		}
 	}
 	a.lists = newLists(a)
 	if a.peers, err = a.newPeers(); err != nil {
@@ -295,6 +285,26 @@ func (a *Agent) open() error {
 	}
 	a.moves.rebuilder.Rebuild(a.ctx, a.embedded) // which asks nobody
 	return nil
+}
+
+// openEngines makes the set of engines. An engine with addresses of the pool that does not work keeps nobody
+// from the others: unopened.
+func (a *Agent) openEngines() (unopened, failed error) {
+	others, unopened, err := a.openOthers()
+	if err != nil {
+		return nil, err
+	}
+	a.engines = engine.NewSet(a.embedded, others...)
+	for _, one := range others {
+		can := one.Capabilities()
+		if can.Addresses == engine.PoolAddresses {
+			a.routed = append(a.routed, one)
+		}
+		if can.Watcher != nil {
+			a.watched = can.Watcher
+		}
+	}
+	return unopened, nil
 }
 
 // followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays

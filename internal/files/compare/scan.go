@@ -16,7 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/files/ordered"
 )
 
-// A scan compares a tree with its manifest, in parallel, and writes down where they differ. It
+// Scan compares a tree with its manifest, in parallel, and writes down where they differ. It
 // opens directories by their path from the root, so that none waits for another. A directory that
 // is certainly the same is not listed, but each of its names is asked for.
 type Scan struct {
@@ -94,6 +94,7 @@ func (j *scanJob) close() {
 	}
 }
 
+// Close lets go of the plan of a scan that does not go on.
 func (s *Scan) Close() {
 	if s.plan != nil {
 		s.plan.Close()

@@ -29,6 +29,7 @@ import (
 // FileClock is the clock of a file system's times.
 type FileClock int
 
+// The clocks of file systems.
 const (
 	localClock   FileClock = iota
 	ForeignClock           // another machine's, or unknown

@@ -10,8 +10,8 @@ import (
 // two more system calls for each directory left, not more descriptors.
 const OpenLevels = 64
 
-// OpenDirectory never follows a link, never leaves the file system that the directory is mounted
-// from, and does not touch access times.
+// OpenDirectoryFlags open a directory. Such an open never follows a link, never leaves the file system that
+// the directory is mounted from, and does not touch access times.
 const OpenDirectoryFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC |
 	unix.O_NOATIME
 

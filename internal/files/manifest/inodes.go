@@ -49,6 +49,7 @@ func NewLinkTable(dir string) *LinkTable {
 	return &LinkTable{dir: dir, memory: make(map[Inode]Linked), states: NewSpool(dir), file: -1}
 }
 
+// Close removes what the table has on disk.
 func (t *LinkTable) Close() {
 	if t.file >= 0 {
 		unix.Close(t.file)

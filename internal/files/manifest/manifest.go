@@ -9,8 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/files/chunk"
 )
 
-// A manifest says what the mirror of a tree has, and how the source looked when that was read. It
-// is on disk: a sequence of frames, each a part of one directory with names in ascending order.
+// Frame is a part of a manifest. A manifest says what the mirror of a tree has, and how the source looked
+// when that was read. It is on disk: a sequence of frames, each a part of one directory with names in
+// ascending order.
 // Directories come before what is in them; so depth and name of a frame tell its path. Everything
 // below a directory is one piece of the manifest.
 type Frame struct {
@@ -98,6 +99,7 @@ func (s *Stamp) SameBut(other *Stamp) bool {
 // ContentForm says what is known of the content of a regular file.
 type ContentForm byte
 
+// The forms of content.
 const (
 	ContentUnknown ContentForm = iota // it must be sent whole
 	ContentDigest                     // digest of it as operations

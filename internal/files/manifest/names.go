@@ -122,6 +122,7 @@ func (s *SortedNames) Skip() error {
 	return err
 }
 
+// Close removes what the names have on disk.
 func (s *SortedNames) Close() {
 	if s.disk != nil {
 		s.disk.Close()

@@ -106,6 +106,7 @@ func (s *Spool) ReadAt(p []byte, offset int64) error {
 	return nil
 }
 
+// Close removes the spool's content.
 func (s *Spool) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

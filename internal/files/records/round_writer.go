@@ -58,6 +58,7 @@ const (
 // RoundKind is the kind of a round.
 type RoundKind byte
 
+// The kinds of rounds.
 const (
 	LiveRound  RoundKind = iota // files may change while they are read
 	FinalRound                  // nothing changes any more
@@ -67,6 +68,7 @@ const (
 // ContentKind says how the content of a regular file changes.
 type ContentKind byte
 
+// The ways in which content changes.
 const (
 	KeepContent ContentKind = iota // it stays, no operations follow
 	InPlace                        // operations follow, without copies

@@ -206,6 +206,7 @@ func toPublished(port Published) nft.Rule {
 	return nft.Join(nft.Protocol(number, expr.CmpOpEq), at, nft.ToPort(int(port.HostPort)))
 }
 
+// BigEndian returns a port as it is in a packet.
 func BigEndian(port uint16) []byte { return []byte{byte(port >> 8), byte(port)} }
 
 // inRouted matches packets in which the address at this offset is in a routed network, or is not.

@@ -42,10 +42,12 @@ const (
 	flowBatch = 400     // elements in one message: a netlink attribute has 64 KiB at most
 	maxFlows  = 1 << 15 // connections of one container
 	flowSize  = 1 << 18 // elements of each map
+)
 
-	// how long TCP may be silent (RFC 5382, section 5): keepalives come every two hours
-	Idle = 124 * time.Minute
-	Over = 2 * time.Minute // for UDP (RFC 4787, section 4.3), and after a connection's end was announced
+// How long a saved connection stays after its last packet.
+const (
+	Idle = 124 * time.Minute // of TCP (RFC 5382, section 5): keepalives come every two hours
+	Over = 2 * time.Minute   // for UDP (RFC 4787, section 4.3), and after a connection's end was announced
 )
 
 // Registers: a key of five words, and the result of its lookup.
@@ -204,11 +206,12 @@ func packetOf(tuple netlink.IPTuple) (packetKind, bool) {
 	}, ok && okTo && known
 }
 
-// flowSets describes the maps and the set for the packet filter. A packet that matches an element renews
-// the element's timeout, except for ingress marks.
-type flowSets struct{ To, from, ended, ingress *nftables.Set }
+// Sets are the maps and the set of saved connections, as the packet filter has them. A packet that matches an
+// element renews the element's timeout, except for ingress marks.
+type Sets struct{ To, from, ended, ingress *nftables.Set }
 
-func Describe(table *nftables.Table) (sets flowSets, err error) {
+// Describe returns the maps and the set, which are to be in a table.
+func Describe(table *nftables.Table) (sets Sets, err error) {
 	key, err := nftables.ConcatSetType(nftables.TypeInetProto, nftables.TypeIPAddr, nftables.TypeInetService,
 		nftables.TypeIPAddr, nftables.TypeInetService)
 	if err != nil {
@@ -222,7 +225,7 @@ func Describe(table *nftables.Table) (sets flowSets, err error) {
 		return &nftables.Set{Table: table, Name: name, KeyType: key, Concatenation: true, HasTimeout: true,
 			Dynamic: true, Size: flowSize}
 	}
-	sets = flowSets{To: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded),
+	sets = Sets{To: describe(mapTo), from: describe(mapFrom), ended: describe(setEnded),
 		ingress: describe(MapIngress)}
 	sets.ingress.IsMap, sets.ingress.DataType = true, nftables.TypeMark
 	for _, one := range []*nftables.Set{sets.To, sets.from} {
@@ -308,7 +311,7 @@ func (f Flows) Exist(conn *nftables.Conn) (bool, error) {
 
 // make makes the table. A packet gets its new destination before routing, and its new source after
 // routing: with the node's own address as source it would not be forwarded.
-func (f Flows) make(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
+func (f Flows) make(conn *nftables.Conn, table *nftables.Table, sets Sets) error {
 	conn.AddTable(table)
 	for _, set := range []*nftables.Set{sets.To, sets.from, sets.ended} {
 		if err := conn.AddSet(set, nil); err != nil {
@@ -336,7 +339,7 @@ func (f Flows) make(conn *nftables.Conn, table *nftables.Table, sets flowSets) e
 // arrive gives packets their new destinations. Once one side has sent its last data, its packets renew the
 // entry for a short time only: they are acknowledgements, which come for as long as the other side sends. A
 // packet that begins a connection may reuse the ports of an ended one.
-func (f flowSets) arrive(add func(parts ...nft.Rule)) {
+func (f Sets) arrive(add func(parts ...nft.Rule)) {
 	tcp, udp := nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq), nft.Protocol(unix.IPPROTO_UDP, expr.CmpOpEq)
 	find, done := nft.Join(loadFlow(false), findFlow(f.To)),
 		nft.Join(nft.Exprs(&expr.Notrack{}), nft.Accept())
@@ -357,7 +360,7 @@ func (f flowSets) arrive(add func(parts ...nft.Rule)) {
 
 // leave gives new sources to packets that have been given their new destination here, and so are not
 // tracked. A reset ends the other side of its connection, too.
-func (f flowSets) leave(add func(parts ...nft.Rule)) {
+func (f Sets) leave(add func(parts ...nft.Rule)) {
 	find := nft.Join(nft.InState(expr.CtStateBitUNTRACKED), loadFlow(false), findFlow(f.from),
 		again(f.from, Idle))
 	add(nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq), find, rewrite(nft.OffsetSource, 0, nft.ChecksumTCP))

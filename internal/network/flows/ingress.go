@@ -56,7 +56,7 @@ func replaceIngress(conn *nftables.Conn, set *nftables.Set, elements []nftables.
 // chain runs after that of ingress marks (package filter) and overrides the mark, which would route the
 // packet to the container's previous node. A new tracking entry has no mark of its own yet. A packet that has
 // come to leave here is not sent back: its mark is this node's own already.
-func (f Flows) makeIngress(conn *nftables.Conn, table *nftables.Table, sets flowSets) error {
+func (f Flows) makeIngress(conn *nftables.Conn, table *nftables.Table, sets Sets) error {
 	if err := conn.AddSet(sets.ingress, nil); err != nil {
 		return err
 	}

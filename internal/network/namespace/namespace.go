@@ -186,6 +186,7 @@ func Bind(theirs, path string) error {
 	return nil
 }
 
+// SameFile reports whether two paths lead to the same file, such as a network namespace.
 func SameFile(a, b string) bool {
 	one, err := os.Stat(a)
 	other, err2 := os.Stat(b)

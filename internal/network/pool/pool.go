@@ -21,6 +21,7 @@ var (
 	ErrInUse        = errors.New("is in use on this machine") // a network, by another program
 )
 
+// Limits of addresses, numbers and packets.
 const (
 	SubnetBits    = 24    // each node owns one /24 of the pool
 	MaxNodeNumber = 0xfff // 12 bits of a packet mark

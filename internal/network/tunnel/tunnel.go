@@ -21,10 +21,12 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
+// Vni is the VXLAN network identifier.
+const Vni = 7444
+
 const (
-	Vni          = 7444 // VXLAN network identifier
-	overheadIPv4 = 50   // Ethernet 14 + VXLAN 8 + UDP 8 + IPv4 20
-	overheadIPv6 = 70   // the same with IPv6 40
+	overheadIPv4 = 50 // Ethernet 14 + VXLAN 8 + UDP 8 + IPv4 20
+	overheadIPv6 = 70 // the same with IPv6 40
 )
 
 // Device is the device of the tunnel to the other nodes.

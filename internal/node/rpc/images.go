@@ -85,6 +85,7 @@ func (s *ImageService) PullImage(request *api.PullImageRequest,
 	return stream.Send(&api.ImageProgress{Image: describeImage(pulled)})
 }
 
+// ListImages lists the images of the agent's store.
 func (s *ImageService) ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesReply, error) {
 	images, err := s.Store.List()
 	if err != nil {

@@ -29,6 +29,7 @@ type inspectedVolume struct {
 	Files int64 `json:"files"` // of all types
 }
 
+// Volumes lists the volumes that have a name.
 func (s *VolumeService) Volumes(ctx context.Context, _ *api.VolumesRequest) (*api.VolumesReply, error) {
 	all, err := s.Store.Volumes(ctx)
 	if err != nil {
@@ -38,6 +39,7 @@ func (s *VolumeService) Volumes(ctx context.Context, _ *api.VolumesRequest) (*ap
 	return &api.VolumesReply{VolumesJson: documents}, Error(err)
 }
 
+// InspectVolume describes a volume.
 func (s *VolumeService) InspectVolume(ctx context.Context,
 	request *api.VolumeRequest) (*api.InspectVolumeReply, error) {
 	volume, err := s.find(ctx, request.Name)
@@ -56,6 +58,7 @@ func (s *VolumeService) InspectVolume(ctx context.Context,
 	return &api.InspectVolumeReply{VolumeJson: document}, nil
 }
 
+// RemoveVolume removes a volume that no container uses.
 func (s *VolumeService) RemoveVolume(ctx context.Context, request *api.VolumeRequest) (*api.RemoveVolumeReply,
 	error) {
 	return &api.RemoveVolumeReply{}, Error(s.Store.RemoveVolume(ctx, request.Name))

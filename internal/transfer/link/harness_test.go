@@ -23,7 +23,7 @@ type node struct {
 	t testing.TB
 
 	mu     sync.Mutex
-	dialed int
+	count  int
 	fails  error // it cannot be reached
 	hellos []stream.Hello
 	heard  []string // kinds of sections, in order
@@ -39,7 +39,7 @@ func newNode(t testing.TB) *node {
 func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.dialed++
+	n.count++
 	if n.fails != nil {
 		return nil, n.fails
 	}
@@ -79,7 +79,7 @@ func (n *node) serve(ctx context.Context, far net.Conn) error {
 func (n *node) dials() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.dialed
+	return n.count
 }
 
 // peers knows one link.
