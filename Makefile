@@ -96,7 +96,7 @@ SEEDS ?= 100
 
 .PHONY: soak-files
 soak-files: ## SEEDS (default 100) directories copied in rounds while processes do all sorts of things in them, and compared
-	GODWIT_FILES_SEEDS=$(SEEDS) go test -count=1 -timeout 2h -run '^(TestTorture|TestAsManyNamesAsThereMayBe)$$' -v ./internal/files
+	GODWIT_FILES_SEEDS=$(SEEDS) go test -count=1 -timeout 2h -run '^(TestTorture|TestAsManyNamesAsThereMayBe)$$' -v ./internal/files/copies
 
 .PHONY: test-studies
 test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) moved in all modes; makes images of 4 GB

@@ -7,11 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/godwit/godwit/internal/admission"
 	"github.com/godwit/godwit/internal/agent"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/tunnel"
 	"github.com/godwit/godwit/internal/units"
 )
 
@@ -43,7 +45,7 @@ func (f *overlayFlag) String() string { return string(*f.to) }
 func (f *overlayFlag) Type() string   { return "kind" }
 
 func (f *overlayFlag) Set(text string) (err error) {
-	*f.to, err = network.ParseOverlay(text)
+	*f.to, err = tunnel.ParseOverlay(text)
 	return err
 }
 
@@ -95,7 +97,7 @@ func (o *agentOptions) run(cmd *cobra.Command) error {
 	o.config.PostCopy = use
 	o.config.ResidualLimit = o.limit.Value
 	o.config.PolicyFile = o.policyFile
-	if o.config.Policy, err = agent.ReadPolicy(o.policyFile); err != nil {
+	if o.config.Policy, err = admission.ReadPolicy(o.policyFile); err != nil {
 		return cli.Usage(err)
 	}
 	level := slog.LevelInfo
@@ -126,7 +128,7 @@ func (o *agentOptions) flags(cmd *cobra.Command) {
 		"group with full rights, like --group")
 	flags.StringVar(&o.policyFile, "policy", "",
 		"policy file: which containers may come and leave, see docs/security.md "+
-			"(default: "+agent.PolicyFile+", if it exists)")
+			"(default: "+admission.PolicyFile+", if it exists)")
 	flags.BoolVar(&o.debug, "debug", false, "log more")
 	flags.DurationVar(&o.config.PeerTimeout, "peer-timeout", agent.DefaultPeerTimeout,
 		"how long another node may be silent in a migration before it counts as lost")

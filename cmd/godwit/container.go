@@ -19,6 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/engines"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/units"
 )
@@ -235,14 +236,17 @@ find out where it runs; or another program has thawed the frozen copy of a conta
 migration may run.`
 
 func newPsCommand() *cobra.Command {
-	var all, asJSON, everywhere bool
+	var all, asJSON, everywhere, listEngines bool
 	cmd := &cobra.Command{
 		Use:     "ps",
 		Short:   "List the containers of this node, of all engines",
 		Long:    psLong,
-		Example: "  godwit ps\n  godwit ps --all --json",
+		Example: "  godwit ps\n  godwit ps --all --json\n  godwit ps --engines",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if listEngines {
+				return printEngines(cmd.OutOrStdout(), asJSON)
+			}
 			if everywhere || asksController(cmd) {
 				return clusterContainers(cmd, all, asJSON)
 			}
@@ -259,10 +263,22 @@ func newPsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include containers that are not running")
+	cmd.Flags().BoolVar(&listEngines, "engines", false,
+		"list what each engine can do instead, as this version of Godwit knows it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVarP(&everywhere, "all-nodes", "A", false, "list the containers of all nodes; needs "+
 		"--controller")
+	cmd.MarkFlagsMutuallyExclusive("all", "engines")
 	return cmd
+}
+
+// printEngines prints the table of engines. It asks no agent: the table is part of the program.
+func printEngines(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return cli.PrintJSON(w, engines.Facts())
+	}
+	_, err := io.WriteString(w, engine.Table(engines.Facts()))
+	return err
 }
 
 func printContainers(w io.Writer, reply *api.ListReply, asJSON bool) error {

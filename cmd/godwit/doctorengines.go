@@ -8,10 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/doctor"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/containerd"
-	"github.com/godwit/godwit/internal/engine/docker"
-	"github.com/godwit/godwit/internal/engine/lxc"
-	"github.com/godwit/godwit/internal/engine/podman"
+	"github.com/godwit/godwit/internal/engine/engines"
 )
 
 // enginePatience bounds how long an engine may take to describe itself.
@@ -19,14 +16,14 @@ const enginePatience = 10 * time.Second
 
 // engineChecks returns the checks of this machine's engines.
 func engineChecks(program string) (checks []func(context.Context) (doctor.Requirement, bool)) {
-	for _, look := range []func(context.Context) (engine.Readiness, error){
-		docker.Readiness, podman.Readiness, lxc.Readiness,
-		func(ctx context.Context) (engine.Readiness, error) { return containerd.Readiness(ctx, program) },
-	} {
+	for _, kind := range engines.All() {
+		if kind.Readiness == nil {
+			continue
+		}
 		checks = append(checks, func(ctx context.Context) (doctor.Requirement, bool) {
 			ctx, cancel := context.WithTimeout(ctx, enginePatience)
 			defer cancel()
-			return engineRequirement(look(ctx))
+			return engineRequirement(kind.Readiness(ctx, program))
 		})
 	}
 	return checks

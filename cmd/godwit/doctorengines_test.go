@@ -7,7 +7,7 @@ import (
 
 	"github.com/godwit/godwit/internal/doctor"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/foreign"
 )
 
 func TestEngineRequirement(t *testing.T) {
@@ -30,9 +30,9 @@ func TestEngineRequirement(t *testing.T) {
 }
 
 func TestNetworkRequirement(t *testing.T) {
-	two := []network.Obstacle{{What: "a", Remedy: "b"}, {What: "c", Remedy: "d"}}
+	two := []foreign.Obstacle{{What: "a", Remedy: "b"}, {What: "c", Remedy: "d"}}
 	for want, one := range map[string]struct {
-		found []network.Obstacle
+		found []foreign.Obstacle
 		err   error
 	}{
 		"found  ": {}, "missing a; c b; d": {found: two},

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/doctor"
-	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -19,12 +19,12 @@ func networkCheck(state *string) func(context.Context) (doctor.Requirement, bool
 		if id, err := identity.Load(*state); err == nil {
 			pool = id.Pool
 		}
-		return networkRequirement(network.Obstacles("", pool)), true
+		return networkRequirement(foreign.Obstacles("", pool)), true
 	}
 }
 
 // networkRequirement returns the network's line in the report.
-func networkRequirement(found []network.Obstacle, err error) doctor.Requirement {
+func networkRequirement(found []foreign.Obstacle, err error) doctor.Requirement {
 	r := doctor.Requirement{
 		Name: "free path for containers' packets", Level: doctor.Recommended, Status: doctor.Found,
 		Lost: "containers cannot be reached from outside their node, or cannot reach other machines",

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/godwit/godwit/internal/agent"
+	"github.com/godwit/godwit/internal/admission"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/doctor"
 )
@@ -42,9 +42,9 @@ func obeyedPolicy(obeyed *api.PolicyReply) (doctor.Requirement, bool) {
 
 // writtenPolicy shows the restrictions in a policy file; an empty path means the default file.
 func writtenPolicy(path string) (doctor.Requirement, bool) {
-	p, err := agent.ReadPolicy(path)
+	p, err := admission.ReadPolicy(path)
 	lines := p.Describe()
-	r := policyLine(agent.PolicyFile, lines)
+	r := policyLine(admission.PolicyFile, lines)
 	r.Detail += " (no agent has reported its policy; this is the default file's)"
 	if err != nil {
 		r.Status, r.Detail = doctor.Missing, err.Error()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/foreign"
 )
 
 // firewallSettings say whether the agent may keep rules in other programs' filters.
@@ -52,13 +52,13 @@ func engineOrFirewall(f *firewallSettings) cobra.PositionalArgs {
 }
 
 func (f *firewallSettings) allow(cmd *cobra.Command) error {
-	return f.change(cmd, network.AllowRules,
+	return f.change(cmd, foreign.AllowRules,
 		"The agent will add rules for containers' packets to Docker's and ufw's filters within seconds, "+
 			"and again after each boot")
 }
 
 func (f *firewallSettings) forbid(cmd *cobra.Command) error {
-	return f.change(cmd, network.ForbidRules,
+	return f.change(cmd, foreign.ForbidRules,
 		"The agent will remove its rules for containers' packets from Docker's and ufw's filters within "+
 			"seconds")
 }

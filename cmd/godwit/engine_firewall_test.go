@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/foreign"
 )
 
 // TestEngineFirewall: the command allows a node's agent to keep rules, and forbids it again, without any
@@ -27,7 +27,7 @@ func TestEngineFirewall(t *testing.T) {
 		allowed    bool
 	}{{"setup", "will add rules", true}, {"remove", "will remove its rules", false}} {
 		said, err := do(c.what, "--firewall", "--state", state)
-		if err != nil || !strings.Contains(said, c.says) || network.RulesAllowed(state) != c.allowed {
+		if err != nil || !strings.Contains(said, c.says) || foreign.RulesAllowed(state) != c.allowed {
 			t.Errorf("%s: %v, it says %q", c.what, err, said)
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/podman"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/foreign"
+	"github.com/godwit/godwit/internal/network/tunnel"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -89,7 +91,7 @@ func (s *routedSettings) make(ctx context.Context, engines engineSettings, name 
 	if err != nil {
 		return err
 	}
-	tunnel, err := net.InterfaceByName(network.TunnelDevice)
+	device, err := net.InterfaceByName(tunnel.Device)
 	if err != nil {
 		return fmt.Errorf("find the tunnel to other nodes: %w: start the agent first", err)
 	}
@@ -99,7 +101,7 @@ func (s *routedSettings) make(ctx context.Context, engines engineSettings, name 
 	if err := engines.checkOthers(ctx, name, s.state, subnet, out); err != nil {
 		return err
 	}
-	if err := containers.AddRoutedNetwork(ctx, s.name, subnet, part, tunnel.MTU); err != nil {
+	if err := containers.AddRoutedNetwork(ctx, s.name, subnet, part, device.MTU); err != nil {
 		return err
 	}
 	_, title := engines.of(name)
@@ -126,7 +128,7 @@ func checkRouted(ctx context.Context, containers routedEngine, subnet netip.Pref
 	for _, routed := range made {
 		devices = append(devices, routed.Device)
 	}
-	if err := network.CheckFree("", subnet, devices...); err != nil {
+	if err := foreign.CheckFree("", subnet, devices...); err != nil {
 		return fmt.Errorf("subnet of the network: %w; choose another with --subnet, the same on all nodes",
 			err)
 	}

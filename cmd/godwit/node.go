@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/godwit/godwit/internal/cli"
-	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -124,7 +124,7 @@ func newNodeInitCommand() *cobra.Command {
 			if err != nil {
 				return cli.Usage(fmt.Errorf("--pool: %w", err))
 			}
-			if err := network.CheckFree("", prefix); err != nil {
+			if err := foreign.CheckFree("", prefix); err != nil {
 				return fmt.Errorf("pool of container addresses: %w; choose another with --pool", err)
 			}
 			made, aside, err := identity.Init(identity.InitOptions{

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/cli"
-	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -63,7 +63,7 @@ func TestNodeInitRefusesWhatIsInUse(t *testing.T) {
 	}
 	args := []string{"init", "--state", t.TempDir(), "--name", "a", "--address", "192.0.2.1"}
 	_, err = runNode(append(args, "--pool", "10.88.0.0/16")...)
-	if !errors.Is(err, network.ErrInUse) || !strings.Contains(err.Error(), "podman0") ||
+	if !errors.Is(err, foreign.ErrInUse) || !strings.Contains(err.Error(), "podman0") ||
 		!strings.Contains(err.Error(), "--pool") {
 		t.Errorf("Podman's network as the pool: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/godwit/godwit/internal/access"
+	"github.com/godwit/godwit/internal/admission"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/attachment"
 	"github.com/godwit/godwit/internal/audit"
@@ -23,11 +24,8 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/containerd"
-	"github.com/godwit/godwit/internal/engine/docker"
 	"github.com/godwit/godwit/internal/engine/embedded"
-	"github.com/godwit/godwit/internal/engine/lxc"
-	"github.com/godwit/godwit/internal/engine/podman"
+	"github.com/godwit/godwit/internal/engine/engines"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/gc"
@@ -38,15 +36,18 @@ import (
 	"github.com/godwit/godwit/internal/location"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/placement/controller"
 	"github.com/godwit/godwit/internal/policy"
 	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/residual"
+	"github.com/godwit/godwit/internal/restart"
 	"github.com/godwit/godwit/internal/sampling"
 	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/statedir"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/proof"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -102,19 +103,16 @@ func (c Config) callTimeout() time.Duration { return c.peerTimeout() / 2 }
 type Agent struct {
 	config   Config
 	log      *slog.Logger
-	ctx      context.Context //nolint:containedctx // the life of the daemon: longer than the calls
+	ctx      context.Context //nolint:containedctx // The life of the daemon: migrations outlive calls.
 	stop     context.CancelFunc
 	state    *statedir.Dir // the state directory is this process's
 	id       *identity.Identity
 	self     identity.Node
 	engines  *engine.Set
 	routed   []engine.Engine    // those among them whose containers' connections are adopted
-	byShim   []byShim           // those whose containers arrive by godwit-runc
-	opened   time.Time          // this agent
 	watched  attachment.Watched // the engine that tells of its containers
 	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
 	images   *image.Store
-	spool    *image.Spool // layers on their way to engines that keep images themselves
 	network  *network.Network
 	peers    *cluster.Peers
 	members  *cluster.Members
@@ -126,7 +124,7 @@ type Agent struct {
 	moves        *moves
 	spare        *durable.Spare
 	stages       *staging.Stages
-	placements   *placements
+	placements   *controller.Controller
 	samples      *sampling.Samples
 	machine      *sampling.Machine
 	experience   *sampling.Experience
@@ -135,10 +133,12 @@ type Agent struct {
 	kept         *kept.Copies
 	layers       *layers.Mover
 	proofs       *proof.Prover
+	volumes      *volumes.Mover
+	admission    *admission.Admission
 	reservations *reserve.Reservations
 	locations    *location.Locations
 	doubles      *location.Doubles
-	restarts     *restarts
+	restarts     *restart.Restarts
 	leases       *lease.Leases
 	adopter      *attachment.Adopter
 	bridges      *attachment.Bridges
@@ -162,13 +162,14 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
+	opened := time.Now()
 	a, err := newAgent(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer a.close()
 	a.supervisor, a.rights = supervisor, rights
-	return a.serve(ctx)
+	return a.serve(ctx, opened)
 }
 
 func newAgent(ctx context.Context, config Config) (*Agent, error) {
@@ -179,7 +180,6 @@ func newAgent(ctx context.Context, config Config) (*Agent, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // When it shall end it has things to do yet.
 	a := &Agent{
 		config: config, state: state, log: config.Log, ctx: ctx, stop: stop, cores: runtime.NumCPU(),
-		opened: time.Now(),
 		calls: access.NewRecord(
 			audit.New(config.StateDir, audit.Users), audit.New(config.StateDir, audit.Nodes), config.Log),
 		reservations: reserve.New(),
@@ -236,7 +236,8 @@ func (a *Agent) open() error {
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		return err
 	}
-	if a.spool, err = image.OpenSpool(filepath.Join(a.config.StateDir, "spool")); err != nil {
+	spool, err := image.OpenSpool(filepath.Join(a.config.StateDir, "spool"))
+	if err != nil {
 		return err
 	}
 	a.embedded, err = embedded.New(embedded.Config{
@@ -245,25 +246,23 @@ func (a *Agent) open() error {
 	if err != nil {
 		return err
 	}
-	oci, err := a.openOCI()
+	unopened, err := a.openEngines()
 	if err != nil {
 		return err
 	}
-	var unopened error
-	a.routed, unopened = a.openRouted()
-	a.engines = engine.NewSet(a.embedded, append(oci, a.routed...)...)
 	a.lists = newLists(a)
 	if a.peers, err = a.newPeers(); err != nil {
 		return err
 	}
-	a.layers = a.newLayers()
+	a.layers = a.newLayers(spool)
 	a.proofs = a.newProver()
+	a.volumes = a.newVolumes()
 	if err := a.openNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
 	a.leases = newLeases(a)
 	a.locations = newLocations(a)
-	a.peers.RecallKeys(a.network.Keys())
+	a.peers.RecallKeys(a.network.Tunnel().Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
 	a.peers.Attach(told{a.locations, a.doubles}, greeted{a}, greeted{a})
 	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
@@ -275,32 +274,49 @@ func (a *Agent) open() error {
 		return fmt.Errorf("containers of this node: %w", err)
 	}
 	a.stages, a.stagedCopies = a.newStages(), a.newStagedCopies()
+	a.admission = newAdmission(a)
 	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
 	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
-	if a.placements, err = openPlacements(a); err != nil {
+	if a.placements, err = a.openPlacements(); err != nil {
 		return err
 	}
 	if err := a.moves.recover(); err != nil {
 		return err
 	}
-	a.moves.rebuild(a.ctx, a.embedded) // which asks nobody
+	a.moves.rebuilder.Rebuild(a.ctx, a.embedded) // which asks nobody
 	return nil
 }
 
-// byShim is an engine that may have routed networks; files of moves that have not come to anything, which it
-// removes by itself; and images of these, which it asks for.
-type byShim interface {
-	attachment.Networked
-	Sweep() error
-	SweepImages(ctx context.Context, before time.Time) error
+// openEngines makes the set of engines. An engine with addresses of the pool that does not work keeps nobody
+// from the others: unopened.
+func (a *Agent) openEngines() (unopened, failed error) {
+	others, unopened, err := a.openOthers()
+	if err != nil {
+		return nil, err
+	}
+	a.engines = engine.NewSet(a.embedded, others...)
+	for _, one := range others {
+		can := one.Capabilities()
+		if can.Addresses == engine.PoolAddresses {
+			a.routed = append(a.routed, one)
+		}
+		if can.Watcher != nil {
+			a.watched = can.Watcher
+		}
+	}
+	return unopened, nil
 }
 
 // followUp does at the start of the agent what may wait for engines, while it serves: one that hangs delays
 // nothing else.
-func (a *Agent) followUp(ctx context.Context) {
-	for _, one := range a.byShim {
+func (a *Agent) followUp(ctx context.Context, opened time.Time) {
+	for _, one := range a.engines.All() {
+		sweeper := one.Capabilities().Sweeper
+		if sweeper == nil {
+			continue
+		}
 		go a.guarded(func() {
-			if err := one.SweepImages(ctx, a.opened); err != nil && ctx.Err() == nil {
+			if err := sweeper.SweepImages(ctx, opened); err != nil && ctx.Err() == nil {
 				a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
 			}
 		})()
@@ -308,45 +324,37 @@ func (a *Agent) followUp(ctx context.Context) {
 	go a.guarded(func() { a.attachments.ReconcileOthers(ctx) })()
 }
 
-// openOCI makes the engines whose containers arrive by godwit-runc, whether they are there
-// or not: they may be installed while the agent runs.
-func (a *Agent) openOCI() ([]engine.Engine, error) {
-	inDocker, err := docker.New(docker.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
-	if err != nil {
-		return nil, err
-	}
-	inPodman, err := podman.New(podman.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
-	if err != nil {
-		return nil, err
-	}
-	inContainerd, err := containerd.New(containerd.Config{StateDir: a.config.StateDir,
-		RunDir: a.config.RunDir})
-	if err != nil {
-		return nil, err
-	}
-	a.byShim = []byShim{inDocker, inPodman, inContainerd}
-	for _, one := range a.byShim {
-		if err := one.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
-			a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
+// openOthers opens the other engines, whether they are there or not: most may be installed while the agent
+// runs. An engine with addresses of the pool that does not work keeps nobody from the others: unopened.
+func (a *Agent) openOthers() (others []engine.Engine, unopened, failed error) {
+	for _, kind := range engines.All() {
+		if kind.Open == nil {
+			continue
+		}
+		one, err := kind.Open(engine.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
+		switch {
+		case err == nil:
+			others = append(others, one)
+			a.sweep(one.Capabilities())
+		case errors.Is(err, engine.ErrAway):
+		case kind.Addresses == engine.PoolAddresses:
+			a.log.Warn("containers of "+kind.Title+" cannot be moved", "error", err)
+			unopened = errors.Join(unopened, err)
+		default:
+			return nil, nil, err
 		}
 	}
-	a.watched = inDocker
-	return []engine.Engine{inDocker, inPodman, inContainerd}, nil
+	return others, unopened, nil
 }
 
-// openRouted finds the engines of this node that give containers addresses of their own. One that
-// does not work keeps nobody from the others.
-func (a *Agent) openRouted() (found []engine.Engine, unopened error) {
-	if lxc.Installed() {
-		one, err := lxc.New(lxc.Config{StateDir: a.config.StateDir, RunDir: a.config.RunDir})
-		if err != nil {
-			a.log.Warn("containers of LXC cannot be moved", "error", err)
-			unopened = err
-		} else {
-			found = append(found, one)
-		}
+// sweep removes what an engine's failed moves have left.
+func (a *Agent) sweep(can engine.Capabilities) {
+	if can.Sweeper == nil {
+		return
 	}
-	return found, unopened
+	if err := can.Sweeper.Sweep(); err != nil { // an arrival that it is in the way of tries again, and fails
+		a.log.Warn("cannot clean up after moves of containers of other engines", "error", err)
+	}
 }
 
 func (a *Agent) openNetwork() error {
@@ -403,7 +411,7 @@ func (a *Agent) setPeers() {
 		}
 		peers = append(peers, peer)
 	}
-	peers, contradictions := a.network.Consistent(peers)
+	peers, contradictions := a.network.Tunnel().Consistent(peers)
 	for _, one := range contradictions {
 		a.log.Warn("node left out of the overlay", "error", one)
 	}
@@ -415,7 +423,7 @@ func (a *Agent) setPeers() {
 func (a *Agent) newPeers() (*cluster.Peers, error) {
 	return cluster.New(cluster.Config{
 		ID: a.id, State: a.config.StateDir, Version: a.config.Version, Timeout: a.config.callTimeout(),
-		Refused: a.config.Policy.Refused(modeNames()), Log: a.log,
+		Refused: a.config.Policy.Refused(admission.ModeNames()), Log: a.log,
 	})
 }
 
@@ -429,8 +437,8 @@ func (a *Agent) streamOptions() stream.Options {
 	return stream.Options{Workers: a.cores}
 }
 
-// serve answers until ctx ends.
-func (a *Agent) serve(ctx context.Context) error {
+// serve answers until ctx ends, with an agent that was opened at some time.
+func (a *Agent) serve(ctx context.Context, opened time.Time) error {
 	local, err := access.Listen(a.config.RunDir, a.config.Group, a.rights)
 	if err != nil {
 		return err
@@ -466,7 +474,7 @@ func (a *Agent) serve(ctx context.Context) error {
 	defer remote.Close()
 	a.tuneSockets()
 	go a.guarded(func() { a.warmCRIU(ctx) })()
-	a.followUp(a.ctx)
+	a.followUp(a.ctx, opened)
 	go a.guarded(func() { a.proofs.RemoveLeft(a.proofs.Left()) })()
 	return a.serveAll(ctx, local, remote)
 }
@@ -507,11 +515,11 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	localOptions = append(localOptions, a.rights.Authorizing()...)
 	localServer := grpc.NewServer(append(localOptions, grpc.Creds(access.NewCredentials()),
 		noticing(func() { a.lists.Changed(a.embedded) }))...)
-	api.RegisterAgentServer(localServer, &localService{agent: a})
+	api.RegisterAgentServer(localServer, newLocalService(a))
 	options := append(a.calls.Options(access.AuditedOfNodes()), recovering(a.log)...)
 	options = append(options, wire.ServerOptions()...)
 	peerServer := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(maxPeerStreams))...)
-	api.RegisterPeerServer(peerServer, &peerService{agent: a})
+	api.RegisterPeerServer(peerServer, newPeerService(a))
 
 	localFailed := guard.Go(func() error { return localServer.Serve(local) })
 	peerFailed := guard.Go(func() error { return peerServer.Serve(remote.Control()) })
@@ -524,11 +532,11 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	all.Go(func() { a.watchMemory(a.ctx) })
 	all.Go(func() { a.probeLinks(a.ctx) })
 	all.Go(func() { a.keeper.Run(a.ctx) })
-	all.Go(func() { a.restarts.run(a.ctx) })
+	all.Go(func() { a.restarts.Run(a.ctx) })
 	all.Go(func() { a.keeper.Watch(a.ctx) })
 	all.Go(func() { a.supervisor.watch(a.ctx, a.alive) })
 	all.Go(a.guarded(func() { runUplink(a.ctx, a) }))
-	a.placements.begin()
+	a.placements.Begin()
 	a.supervisor.tell("READY=1")
 	a.log.Info("agent ready", "node", a.self.Name, "address", a.self.Address, "version", a.config.Version)
 	var err error
@@ -541,7 +549,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	case err = <-localFailed:
 	case err = <-peerFailed:
 	}
-	a.placements.close()
+	a.placements.Close()
 	a.stages.Close()
 	a.samples.Close()
 	a.stop()

@@ -31,8 +31,8 @@ func (a *Agent) alarms() []*api.Alarm {
 // alarmed returns the alarm of a migration, or nil if it has none.
 func (m *move) alarmed() *api.Alarm {
 	record, spec, ran := m.record(), m.tracker.Spec, ""
-	if s, is := m.work().(*source); is && !m.ended() && s.ran.Load() {
-		ran = s.ranAlarm()
+	if s, is := m.work().(*source); is && !m.ended() {
+		ran = s.frozen.Alarm()
 	}
 	alarm := &api.Alarm{Container: spec.Container, Name: spec.Name, SinceUnixNanoseconds: m.since.UnixNano()}
 	switch {
@@ -45,9 +45,9 @@ func (m *move) alarmed() *api.Alarm {
 	case record.Rebuilt:
 		alarm.Kind, alarm.Text = alarmLeft,
 			fmt.Sprintf(
-				`frozen here: the journal of its migration to %s is lost, and %s has not said yet whether `+
-					`it runs there; `+
-					`if it can never say: "godwit thaw %s --force"`, spec.Target, spec.Target, spec.Name)
+				`frozen here: the journal of its migration to %s is lost, and %s has not said yet `+
+					`whether it runs there; if it can never say: "godwit thaw %s --force"`,
+				spec.Target, spec.Target, spec.Name)
 	default:
 		return nil
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
+var testContainer = strings.Repeat("ab", 32)
+
 // TestWhereTo: who looks for a container where it was is told where it went, and not after it came back.
 func TestWhereTo(t *testing.T) {
 	a := newTestAgent(t)
@@ -42,6 +44,26 @@ func TestWhereTo(t *testing.T) {
 	}
 	ended("0000000000000003", migration.Target, migration.Moved)
 	is("")
+}
+
+// TestBroughtBy: the last migration that has brought a container here counts, until it leaves.
+func TestBroughtBy(t *testing.T) {
+	a := newTestAgent(t)
+	began := time.Now()
+	first := endedMove(t, a, "0000000000000001", migration.Target, migration.Moved, began)
+	if a.moves.broughtBy(testContainer) != first {
+		t.Fatal("nothing is known of the migration")
+	}
+	second := endedMove(t, a, "0000000000000002", migration.Target, migration.Moved, began.Add(time.Second))
+	arrival := placingNode{a}.BroughtBy(testContainer)
+	if a.moves.broughtBy(testContainer) != second || arrival.Migration != "0000000000000002" ||
+		arrival.Source != "a" || arrival.Dir != second.journal.Dir || arrival.Lock != &second.policy {
+		t.Errorf("the first migration counts: %+v", arrival)
+	}
+	endedMove(t, a, "0000000000000003", migration.Source, migration.Moved, began.Add(2*time.Second))
+	if a.moves.broughtBy(testContainer) != nil || (placingNode{a}).BroughtBy(testContainer) != nil {
+		t.Error("it has left")
+	}
 }
 
 // endedMove is a migration of testContainer that has ended: to node a, or from there.

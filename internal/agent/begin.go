@@ -10,7 +10,10 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
+	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/link"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -45,28 +48,28 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 		return nil, err
 	}
 	settings := settingsFor(request, spec.Mode)
-	demands, err := demandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
+	demands, err := forecast.DemandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
 	if err != nil {
 		return nil, err
 	}
-	early := a.connectEarly(node)
+	early := link.Connect(a.ctx, a.dataDialer(node), a.log)
 	defer func() {
 		if err != nil {
-			early.end()
+			early.End()
 		}
 	}()
-	foreseen, err := a.mayNeedBoth(ctx, spec.Mode, definition, node, demands)
+	foreseen, err := a.forecaster().MayNeedBoth(ctx, spec.Mode, definition, node, demands)
 	if err != nil {
 		return nil, err
 	}
-	var auto *autoMode
+	var auto *forecast.Auto
 	if spec.Mode == migration.Auto {
-		if auto, err = a.chooseMode(ctx, definition, node, demands); err != nil {
+		if auto, err = a.forecaster().Choose(ctx, definition, node, demands); err != nil {
 			return nil, err
 		}
-		spec.Mode, foreseen = auto.choice.Mode, auto.foreseen
+		spec.Mode, foreseen = auto.Choice.Mode, auto.Both
 	}
-	early.completeFor(spec.Mode)
+	early.CompleteFor(spec.Mode)
 	settings = demands.Settings
 	if auto != nil && spec.Mode == migration.Hybrid {
 		settings.OnNoConvergence = migration.TurnHybrid
@@ -80,14 +83,14 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	}
 	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
 	work := newSource(a, m, definition, node, settings)
-	work.auto, work.early = auto, early
-	work.split = newSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
+	work.auto, work.link = auto, work.newLink(early)
+	work.split = forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
 		work.split.Forbid(why) // rounds that do not converge would turn into that mode
 	}
 	m.take(work)
 	if auto != nil {
-		m.tracker.Chose(auto.choice, auto.took)
+		m.tracker.Chose(auto.Choice, auto.Took)
 	}
 	if err := a.moves.add(m); err != nil {
 		return nil, err
@@ -151,7 +154,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err != nil {
 		return fail(err)
 	}
-	if err := checkVolumeWays(container.Definition, settings.Volumes); err != nil {
+	if err := volumes.CheckWays(container.Definition, settings.Volumes); err != nil {
 		return fail(err)
 	}
 	node, err := a.peers.Find(request.Node)
@@ -161,7 +164,7 @@ func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migra
 	if err := migration.CheckRoute(a.self.Name, node.Name); err != nil {
 		return fail(fmt.Errorf("%w: %w", errRefused, err))
 	}
-	if err := a.departureRefused(node.Name, mode, container.Definition); err != nil {
+	if err := a.rules().DepartureRefused(node.Name, mode, container.Definition); err != nil {
 		return fail(fmt.Errorf("%w: %w", errRefused, err))
 	}
 	if container.State != engine.Running {

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/progress"
@@ -27,13 +25,4 @@ func carried(counters stream.Counters) progress.Carried {
 		c.StateRaw += int64(counters.Sent[kind].RawBytes)
 	}
 	return c
-}
-
-// heldBy says what a hold has held.
-func heldBy(hold *network.Hold) migration.Held {
-	stats := hold.Stats()
-	return migration.Held{
-		Packets: stats.HeldPackets, Bytes: stats.HeldBytes, Dropped: stats.DroppedPackets,
-		LongestSeconds: stats.LongestHoldSeconds,
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/staging"
+	"github.com/godwit/godwit/internal/transfer/proof"
 )
 
 // run makes a container from an image and starts it. What was made is removed again if a later part fails.
@@ -54,7 +55,7 @@ func (a *Agent) run(ctx context.Context, request *api.RunRequest) (engine.Defini
 		return definition, errors.Join(err, undone)
 	}
 	a.leases.Made(definition.ID)
-	a.restarts.ran(definition.ID)
+	a.restarts.Ran(definition.ID)
 	a.stageTo(definition, candidates)
 	return definition, nil
 }
@@ -181,6 +182,17 @@ func (a *Agent) define(request *api.RunRequest) (engine.Definition, error) {
 		return definition, err
 	}
 	return definition, applyImage(&definition, request, found)
+}
+
+// volumesOf are the volumes that a user wants for a new container.
+func volumesOf(request *api.RunRequest) []engine.Volume {
+	var volumes []engine.Volume
+	for _, v := range request.Volumes {
+		one := proof.DecodeVolume(v)
+		one.Engine = "" // Godwit's own: it is to run the container
+		volumes = append(volumes, one)
+	}
+	return volumes
 }
 
 func applyImage(definition *engine.Definition, request *api.RunRequest, found image.Image) error {

@@ -6,17 +6,19 @@
 // together, and nobody but the command imports it. Where to look:
 //
 //	agent.go, supervisor.go, fault.go         the life of the daemon, and what tests can break in it
-//	service_*.go, session.go, control.go      gRPC: calls of users and of other nodes
+//	service_*.go, session.go, control.go      gRPC: calls that package node/rpc does not answer
 //	moves.go, move.go, begin.go, steps.go     the migrations of this node; each feeds events to its machine
 //	modes.go                                  the table: what each side does at a step, and what undoes it
-//	journal.go, recover.go, rebuild.go        journals, and what becomes of them when the agent starts
+//	recover.go, rebuilding.go                 what becomes of journals when the agent starts
 //	resolve.go, alarms.go                     operators' decisions; what needs attention
-//	source*.go                                the steps at the node that has the container
-//	target*.go, offer.go, room*.go            the steps at the node to which it comes; refusals
-//	volumes.go, mapped.go, tmpfs.go           what becomes of volumes; mapped files; memory for the state
+//	source*.go                                the steps at the node that has the container; source_parts.go
+//	                                          makes the parts that they work with
+//	target*.go, offer.go                      the steps at the node to which it comes; offers and plans
+//	mapped.go, tmpfs.go                       mapped files; memory for the state
 //	restored_sockets.go, thaw.go, receipt.go  after the restore
-//	restart_policies.go, presence.go          which container starts again, and where containers are
-//	placement*.go, staging.go, foresee.go     copies ahead of a move, and forecasts
+//	staging.go                                copies ahead of a move
+//	away.go                                   where containers went that were here
 //	places.go, greeted.go, noticing.go        adapters to packages location, lease, inventory and attachment
+//	restarting.go, placing.go, forecasting.go adapters to restart, placement/controller and forecast
 //	uplinked.go                               adapter to package uplink, the connection to a controller
 package agent

@@ -26,7 +26,7 @@ func TestAnotherStateIsNotDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	record.Decision, record.Result = migration.Ran, migration.Moved
-	if err := a.moves.journal(testMigration, engine.Definition{}).write(record); err != nil {
+	if err := a.moves.journal(testMigration, engine.Definition{}).Write(record); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.moves.recover(); err != nil {
@@ -36,7 +36,7 @@ func TestAnotherStateIsNotDurable(t *testing.T) {
 	ctx := grpcpeer.NewContext(t.Context(), caller)
 	for expected, lost := range map[string]bool{"here": false, "": false, "elsewhere": true} {
 		request := &api.DurableRequest{Migration: testMigration, Incarnation: expected}
-		_, err := (&peerService{agent: a}).Durable(ctx, request)
+		_, err := newPeerService(a).Durable(ctx, request)
 		if (status.Code(err) == codes.DataLoss) != lost {
 			t.Errorf("asked for state %q: %v", expected, err)
 		}

@@ -19,7 +19,7 @@ type greeted struct{ agent *Agent }
 func (g greeted) Own() (*api.Overlay, error) { return g.agent.ownOverlay() }
 
 func (g greeted) KeyProof(other wireguard.Key, from, to string) ([]byte, error) {
-	return g.agent.network.KeyProof(other, from, to)
+	return g.agent.network.Tunnel().KeyProof(other, from, to)
 }
 
 func (g greeted) Changed() { g.agent.setPeers() }

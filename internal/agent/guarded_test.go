@@ -21,10 +21,13 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../cluster", "../attachment", "../envelopes", "../gc", "../inventory", "../lease",
-	"../location", "../reserve", "../residual", "../sampling", "../staging",
-	"../transfer/kept", "../transfer/layers", "../transfer/memory/precopy", "../transfer/memory/push",
-	"../transfer/memory/rounds", "../transfer/progress", "../transfer/proof", "../transfer/state",
+	".", "../access", "../admission", "../cluster", "../attachment", "../envelopes", "../forecast",
+	"../frozen", "../gc", "../inventory", "../journal", "../journal/rebuild", "../lease", "../location",
+	"../node/rpc", "../placement/controller", "../reserve", "../residual", "../restart", "../sampling",
+	"../staging", "../switchover", "../transfer/kept", "../transfer/layers", "../transfer/link",
+	"../transfer/memory/precopy",
+	"../transfer/memory/push", "../transfer/memory/rounds", "../transfer/progress", "../transfer/proof",
+	"../transfer/state", "../transfer/volumes",
 }
 
 // lasting are the functions whose goroutines serve for as long as the agent does: it is better to start it

@@ -7,6 +7,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 )
 
 const (
@@ -19,12 +20,12 @@ const (
 // examineInodes finds files that the container has open and whose inodes its programs remember. They would
 // have others at the target, except on storage on which both nodes see the same.
 func (a *Agent) examineInodes(
-	ctx context.Context, definition engine.Definition, chosen chosenVolumes, settings migration.Settings,
+	ctx context.Context, definition engine.Definition, chosen volumes.Chosen, settings migration.Settings,
 ) ([]engine.Problem, error) {
 	if settings.NewInodes {
 		return nil, nil
 	}
-	kept := chosen.keepInodes()
+	kept := keepInodes(chosen)
 	for deadline := time.Now().Add(inodePatience); ; {
 		pids, err := a.engines.EngineFor(definition).Processes(ctx, definition.ID)
 		if err != nil {
@@ -46,11 +47,11 @@ func (a *Agent) examineInodes(
 }
 
 // keepInodes lists where the volumes are in the container whose files keep their inodes.
-func (c chosenVolumes) keepInodes() []string {
+func keepInodes(c volumes.Chosen) []string {
 	var paths []string
-	for i, same := range c.same {
+	for i, same := range c.Same {
 		if same {
-			paths = append(paths, c.volumes[i].Path)
+			paths = append(paths, c.Volumes[i].Path)
 		}
 	}
 	return paths
@@ -75,12 +76,5 @@ func inodeProblems(found []inodes.Use) []engine.Problem {
 // examineInodes is asked when the volumes are chosen, and again when all is ready for the freeze: a database
 // may have been opened meanwhile.
 func (s *source) examineInodes(ctx context.Context) error {
-	s.mu.Lock()
-	chosen := s.volumes
-	s.mu.Unlock()
-	problems, err := s.agent.examineInodes(ctx, s.definition, chosen, s.settings.Get())
-	if err != nil {
-		return err
-	}
-	return refuse(problems)
+	return refused(s.agent.examineInodes(ctx, s.definition, s.volumes.Chosen(), s.settings.Get()))
 }

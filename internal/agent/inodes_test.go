@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 )
 
 // ownEngine has one container: the test's process.
@@ -34,7 +35,7 @@ func TestExamineInodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	volume := []engine.Volume{{Kind: engine.Bind, Source: dir, Path: "/dev/shm"}}
-	examine := func(chosen chosenVolumes, settings migration.Settings) []engine.Problem {
+	examine := func(chosen volumes.Chosen, settings migration.Settings) []engine.Problem {
 		t.Helper()
 		found, err := a.examineInodes(t.Context(), definition, chosen, settings)
 		if err != nil {
@@ -42,7 +43,7 @@ func TestExamineInodes(t *testing.T) {
 		}
 		return found
 	}
-	if found := examine(chosenVolumes{}, migration.Settings{}); len(found) > 0 {
+	if found := examine(volumes.Chosen{}, migration.Settings{}); len(found) > 0 {
 		t.Errorf("before it is opened: %+v", found)
 	}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -50,8 +51,8 @@ func TestExamineInodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	for what, chosen := range map[string]chosenVolumes{
-		"without volumes": {}, "on a volume that moves": {volumes: volume, same: []bool{false}},
+	for what, chosen := range map[string]volumes.Chosen{
+		"without volumes": {}, "on a volume that moves": {Volumes: volume, Same: []bool{false}},
 	} {
 		found := examine(chosen, migration.Settings{})
 		if len(found) != 1 || !strings.HasSuffix(found[0].What, ": SQLite database "+path) {
@@ -64,11 +65,11 @@ func TestExamineInodes(t *testing.T) {
 			}
 		}
 	}
-	same := chosenVolumes{volumes: volume, same: []bool{true}}
+	same := volumes.Chosen{Volumes: volume, Same: []bool{true}}
 	if found := examine(same, migration.Settings{}); len(found) > 0 {
 		t.Errorf("on storage where it keeps its inode: %+v", found)
 	}
-	if found := examine(chosenVolumes{}, migration.Settings{NewInodes: true}); len(found) > 0 {
+	if found := examine(volumes.Chosen{}, migration.Settings{NewInodes: true}); len(found) > 0 {
 		t.Errorf("for a user who knows: %+v", found)
 	}
 }

@@ -24,10 +24,10 @@ func (s *source) tellNear() error {
 	if !late {
 		return nil
 	}
-	if err := s.section(kindNear, "", nil); err != nil {
+	if err := s.link.Section(kindNear, "", nil); err != nil {
 		return err
 	}
-	return s.data.Push()
+	return s.link.Data().Push()
 }
 
 // awaitReady waits until it has.
@@ -55,8 +55,8 @@ func (s *source) hearReady() error {
 
 // startsLate reports whether the engine of what is to come is to be told when to start it.
 func (a *Agent) startsLate(definition engine.Definition) bool {
-	one, is := a.engines.EngineFor(definition).(engine.LateStarter)
-	return is && one.StartsLate(definition)
+	one := a.engines.EngineFor(definition).Capabilities().LateStarter
+	return one != nil && one.StartsLate(definition)
 }
 
 // errEnginePatience ends a move before the target's engine stops waiting for the container to start.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -17,22 +17,22 @@ import (
 // those that they write past the page cache. Mappings that are not writable at the moment count:
 // the kernel may make pages that are dirty already writable without a fault (mm/mprotect.c,
 // can_change_shared_pte_writable), and it is faults that change a file's times.
-func (a *Agent) mappedFiles(ctx context.Context, definition engine.Definition) (files.Mapped, error) {
+func (a *Agent) mappedFiles(ctx context.Context, definition engine.Definition) (compare.Mapped, error) {
 	pids, err := a.engines.EngineFor(definition).Processes(ctx, definition.ID)
 	if err != nil {
-		return files.Mapped{}, err
+		return compare.Mapped{}, err
 	}
-	mapped := files.Mapped{Inodes: map[uint64]bool{}, Names: map[string]bool{}}
+	mapped := compare.Mapped{Inodes: map[uint64]bool{}, Names: map[string]bool{}}
 	for _, pid := range pids {
 		if err := addMapped(&mapped, pid); err != nil {
-			return files.Mapped{}, err
+			return compare.Mapped{}, err
 		}
 	}
 	return mapped, nil
 }
 
 // addMapped adds what a process may write so; nothing if it has ended.
-func addMapped(mapped *files.Mapped, pid int) error {
+func addMapped(mapped *compare.Mapped, pid int) error {
 	space, err := kernel.OpenAddressSpace(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -10,17 +10,17 @@ func (s *source) steps(mode migration.Mode) steps {
 			{name: migration.StepStage, do: with(s.stage, func() {})},
 			{migration.StepRounds, with(s.besideLayers, s.checkpoints), migration.UndoRounds, s.untrack},
 			{migration.StepPrepare, with(s.prepare, s.prepareStop), migration.UndoPrepare, s.unprepare},
-			{migration.StepHold, untimed(s.holdNew), migration.UndoHold, s.releaseHere},
+			{migration.StepHold, untimed(s.holdNew), migration.UndoHold, s.packets.ReleaseHere},
 			{migration.StepStop, untimed(s.stop), migration.UndoStop, s.revive},
 			{name: migration.StepSend, do: with(s.transfer, s.sendFiles)},
 		}, s.lastSteps()...)
 	}
 	return append(steps{
 		{name: migration.StepExamine, do: untimed(s.examine)},
-		{name: migration.StepStage, do: with(s.stage, s.startKeeper)},
+		{name: migration.StepStage, do: with(s.stage, s.frozen.StartKeeper)},
 		{migration.StepRounds, with(s.besideLayers, s.rounds), migration.UndoRounds, s.untrack},
 		{migration.StepPrepare, with(s.prepare, s.prepareDump), migration.UndoPrepare, s.unprepare},
-		{migration.StepHold, untimed(s.holdPackets), migration.UndoHold, s.releaseHere},
+		{migration.StepHold, untimed(s.holdPackets), migration.UndoHold, s.packets.ReleaseHere},
 		{migration.StepFreeze, s.freeze, migration.UndoFreeze, s.resume},
 		{name: migration.StepDump, do: untimed(s.dump)},
 		{name: migration.StepSend, do: with(s.transfer, s.sendState)},
@@ -31,7 +31,7 @@ func (s *source) steps(mode migration.Mode) steps {
 // lastSteps are those of the source when the container runs at the target, in every mode.
 func (s *source) lastSteps() steps {
 	return steps{
-		{name: migration.StepForward, do: untimed(s.forward)},
+		{name: migration.StepForward, do: untimed(s.packets.ReleaseThere)},
 		{name: migration.StepDestroy, do: untimed(s.destroy)},
 		{name: migration.StepCleanup, do: untimed(s.cleanup)},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/gc"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/progress"
 )
@@ -46,7 +47,7 @@ const unknownEvery = 5 * time.Second
 // out, in order; only steps and undos go on beside it. It decides nothing.
 type move struct {
 	agent   *Agent
-	journal *journal
+	journal *journal.Journal
 	tracker *progress.Tracker
 	since   time.Time // by this node's clock; the time of the beginning is what the source says
 
@@ -81,7 +82,7 @@ var (
 	errHalted      = errors.New("the journal of this migration cannot be written; it is tried again")
 )
 
-func newMove(agent *Agent, journal *journal, machine *migration.Machine) *move {
+func newMove(agent *Agent, journal *journal.Journal, machine *migration.Machine) *move {
 	return &move{
 		agent: agent, journal: journal, machine: machine,
 		tracker: progress.NewTracker(machine.Record().Spec), since: time.Now(),
@@ -130,7 +131,7 @@ func (m *move) tell(event migration.Event) {
 func (m *move) describe(definition engine.Definition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.journal.definition = definition
+	m.journal.Definition = definition
 }
 
 // record is the machine's state as it is now.
@@ -186,7 +187,7 @@ func (m *move) execute(actions []migration.Action) {
 func (m *move) executeAll(actions []migration.Action) error {
 	for _, action := range actions {
 		if journal, ok := action.(migration.Journal); ok {
-			if err := m.journal.write(journal.Record); err != nil {
+			if err := m.journal.Write(journal.Record); err != nil {
 				return fmt.Errorf("journal cannot be written: %w", err)
 			}
 			continue
@@ -435,7 +436,7 @@ func (m *move) finish(result migration.Finish) {
 	done := sync.OnceFunc(func() { close(m.done) })
 	defer done() // whatever goes wrong: the container is not on its way any more
 	m.work().ended(result)
-	m.agent.lists.Changed(m.agent.engines.EngineFor(m.journal.definition))
+	m.agent.lists.Changed(m.agent.engines.EngineFor(m.journal.Definition))
 	done()
 	m.agent.keeper.Look()
 	m.take(m.work().fresh()) // the migration is remembered for long, and what it was done with is large

@@ -15,8 +15,9 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/envelopes"
+	"github.com/godwit/godwit/internal/journal"
+	"github.com/godwit/godwit/internal/journal/rebuild"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -39,21 +40,20 @@ type moves struct {
 	execs map[string]int // by container: processes that are run in it for somebody
 	over  bool           // no more begin
 
-	unread  map[string]unread   // by id; see there
-	removed map[string][]string // by engine: see noteRemoved
+	unread *journal.Unreads // changed while mu is locked, so that a migration is not both
 
-	rebuilding checkpoint.Locks // by engine: see rebuild
+	rebuilder *rebuild.Rebuilder
 }
 
 func newMoves(agent *Agent) *moves {
-	return &moves{
-		agent: agent, byID: map[string]*move{}, execs: map[string]int{}, unread: map[string]unread{},
-		removed: map[string][]string{},
-	}
+	m := &moves{agent: agent, byID: map[string]*move{}, execs: map[string]int{}}
+	m.unread = journal.NewUnreads(agent.self.Name, m.dir)
+	m.rebuilder = m.newRebuilder()
+	return m
 }
 
-func (m *moves) journal(id string, definition engine.Definition) *journal {
-	return &journal{dir: m.dir(id), definition: definition, boot: m.agent.boot, spare: m.agent.spare}
+func (m *moves) journal(id string, definition engine.Definition) *journal.Journal {
+	return &journal.Journal{Dir: m.dir(id), Definition: definition, Boot: m.agent.boot, Spare: m.agent.spare}
 }
 
 func (m *moves) dir(id string) string {
@@ -95,11 +95,11 @@ func (m *moves) checkVolumes(definition engine.Definition) error {
 		return nil
 	}
 	m.mu.Lock()
-	waiting := m.waiting() // before the others: those that are recovered meanwhile are among both
+	waiting := m.unread.Waiting() // before the others: those that are recovered meanwhile are among both
 	m.mu.Unlock()
 	var err error
 	for _, one := range waiting {
-		err = errors.Join(err, check(one.spec, one.definition.Volumes))
+		err = errors.Join(err, check(one.Spec, one.Definition.Volumes))
 	}
 	for _, move := range m.list() {
 		if err == nil && !move.ended() {
@@ -113,7 +113,7 @@ func (m *moves) checkVolumes(definition engine.Definition) error {
 func (m *move) volumes() []engine.Volume {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.journal.definition.Volumes
+	return m.journal.Definition.Volumes
 }
 
 // busy reports whether any migration is under way that does something: one that waits for its engine, perhaps
@@ -138,8 +138,8 @@ func (m *moves) underWaySpecs() (specs []migration.Spec) {
 			specs = append(specs, move.tracker.Spec)
 		}
 	}
-	for _, one := range m.waiting() {
-		specs = append(specs, one.spec)
+	for _, one := range m.unread.Waiting() {
+		specs = append(specs, one.Spec)
 	}
 	slices.SortFunc(specs, func(a, b migration.Spec) int { return cmp.Compare(a.ID, b.ID) })
 	return specs
@@ -164,10 +164,28 @@ func (m *moves) containers() map[string]bool {
 			moving[move.tracker.Spec.Container] = true
 		}
 	}
-	for _, one := range m.waiting() {
-		moving[one.spec.Container] = true
+	for _, one := range m.unread.Waiting() {
+		moving[one.Spec.Container] = true
 	}
 	return moving
+}
+
+// refuse returns the error for a request that concerns a container that is being migrated, or nil.
+func (m *moves) refuse(container string) error {
+	m.mu.Lock()
+	move, waits := m.underWay(container), m.unread.Refuse(container)
+	m.mu.Unlock()
+	if move != nil {
+		return move.busy()
+	}
+	return waits
+}
+
+// moving reports whether a container is being migrated.
+func (m *moves) moving(container string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.underWay(container) != nil || m.unread.Refuse(container) != nil
 }
 
 // enter notes that somebody runs a process in a container, unless it is being migrated: such a
@@ -178,7 +196,7 @@ func (m *moves) enter(container string) (leave func(), err error) {
 	if move := m.underWay(container); move != nil && move.record().State != migration.Running {
 		return nil, move.busy()
 	}
-	if err := m.refuseWaiting(container); err != nil {
+	if err := m.unread.Refuse(container); err != nil {
 		return nil, err
 	}
 	m.execs[container]++
@@ -204,7 +222,7 @@ func (m *moves) find(id string) (*move, error) {
 	if found := m.byID[id]; found != nil {
 		return found, nil
 	}
-	if err := m.unused(id); err != nil {
+	if err := m.unread.Check(id); err != nil {
 		return nil, err
 	}
 	return nil, unknownMigration(id)
@@ -219,8 +237,8 @@ func (m *moves) named(id string) (*move, error) {
 			alike = append(alike, whole)
 		}
 	}
-	for whole := range m.unread {
-		if id != "" && strings.HasPrefix(whole, id) && m.byID[whole] == nil {
+	for _, one := range m.unread.List() {
+		if whole := one.Spec.ID; id != "" && strings.HasPrefix(whole, id) && m.byID[whole] == nil {
 			alike = append(alike, whole)
 		}
 	}
@@ -256,13 +274,13 @@ func (m *moves) add(added *move) error {
 	if m.byID[spec.ID] != nil {
 		return fmt.Errorf("%w: migration %s is known already", engine.ErrBusy, spec.ID)
 	}
-	if err := m.unused(spec.ID); err != nil {
+	if err := m.unread.Check(spec.ID); err != nil {
 		return err
 	}
 	if move := m.underWay(spec.Container); move != nil {
 		return move.busy()
 	}
-	if err := m.refuseWaiting(spec.Container); err != nil {
+	if err := m.unread.Refuse(spec.Container); err != nil {
 		return err
 	}
 	if spec.Side == migration.Target && m.arriving(spec.Source) >= maxArriving {
@@ -281,8 +299,8 @@ func (m *moves) arriving(source string) int {
 			count++
 		}
 	}
-	for _, one := range m.waiting() {
-		if one.spec.Source == source {
+	for _, one := range m.unread.Waiting() {
+		if one.Spec.Source == source {
 			count++
 		}
 	}
@@ -357,7 +375,7 @@ func (m *moves) ban(id, from string) error {
 	if m.byID[id] != nil {
 		return fmt.Errorf("%w: migration %s has just begun", engine.ErrBusy, id)
 	}
-	if err := m.unused(id); err != nil {
+	if err := m.unread.Check(id); err != nil {
 		return err
 	}
 	record, err := migration.Banned(id, from, m.agent.self.Name, time.Now().UTC())
@@ -370,7 +388,7 @@ func (m *moves) ban(id, from string) error {
 	}
 	banned := newMove(m.agent, m.journal(id, engine.Definition{}), machine)
 	m.agent.equip(banned, engine.Definition{}, nil)
-	if err := banned.journal.write(record); err != nil {
+	if err := banned.journal.Write(record); err != nil {
 		return err
 	}
 	banned.remember()
@@ -393,11 +411,11 @@ func (m *moves) peerBack(node string) {
 func (m *moves) wind(ctx context.Context) {
 	m.mu.Lock()
 	m.over = true
-	waiting := m.waiting()
+	waiting := m.unread.Waiting()
 	m.mu.Unlock()
 	for _, one := range waiting { // there is nothing to undo before their engines have answered
 		m.agent.log.Warn("migration waits for an engine; it goes on when the agent is back", "migration",
-			one.spec.ID, "engine", one.engine)
+			one.Spec.ID, "engine", one.Engine)
 	}
 	ctx, cancel := context.WithTimeout(ctx, windTimeout)
 	defer cancel()
@@ -438,12 +456,12 @@ func (m *move) busy() error {
 func (a *Agent) migrationEnded(m *move, result migration.Finish) {
 	var leaves []string
 	if m.tracker.Spec.Side == migration.Source && result.Result == migration.Moved {
-		leaves = a.leavesBehind(m.journal.definition)
+		leaves = a.leavesBehind(m.journal.Definition)
 	}
 	report := m.tracker.Finish(m.machine.Record(), result, leaves)
 	data, err := json.Marshal(report)
 	if err == nil {
-		err = kernel.WriteFileAtomic(filepath.Join(m.journal.dir, "report.json"), data, 0o600)
+		err = kernel.WriteFileAtomic(filepath.Join(m.journal.Dir, "report.json"), data, 0o600)
 	}
 	if err != nil {
 		a.log.Error("cannot save the report of a migration", "migration", m.tracker.Spec.ID, "error", err)

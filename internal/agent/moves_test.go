@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -27,7 +28,7 @@ func ended(t *testing.T, a *Agent, number int, change func(*migration.Record)) s
 		t.Fatal(err)
 	}
 	change(&record)
-	if err := a.moves.journal(id, engine.Definition{}).write(record); err != nil {
+	if err := a.moves.journal(id, engine.Definition{}).Write(record); err != nil {
 		t.Fatal(err)
 	}
 	a.moves.recoverOne(id)
@@ -177,7 +178,7 @@ func TestJournalOnFullDisk(t *testing.T) {
 		}
 	})
 	room := durable.NewSpare(dir)
-	j := &journal{dir: filepath.Join(dir, testMigration), spare: room}
+	j := &journal.Journal{Dir: filepath.Join(dir, testMigration), Spare: room}
 	record, err := migration.Banned(testMigration, "a", "b", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -188,15 +189,15 @@ func TestJournalOnFullDisk(t *testing.T) {
 		}
 	}
 	fill(t, filepath.Join(dir, "full"))
-	if err := j.write(record); err != nil {
+	if err := j.Write(record); err != nil {
 		t.Fatalf("with room kept: %v", err)
 	}
 	fill(t, filepath.Join(dir, "fuller"))
 	record.Error = fmt.Sprintf("%0*d", 64<<10, 0)
-	if err := j.write(record); !durable.Full(err) {
+	if err := j.Write(record); !durable.Full(err) {
 		t.Errorf("with the room used up: %v", err)
 	}
-	if read, err := j.read(); err != nil || read.Error == record.Error {
+	if read, err := j.Read(); err != nil || read.Error == record.Error {
 		t.Errorf("what was written before is damaged: %v", err)
 	}
 	if err := room.Keep(); !durable.Full(err) {
@@ -260,7 +261,7 @@ func TestRecoveryNeedsTheEngine(t *testing.T) {
 		Mode: migration.Cold, Started: time.Now(),
 	})
 	if err == nil {
-		err = a.moves.journal(testMigration, web).write(machine.Record())
+		err = a.moves.journal(testMigration, web).Write(machine.Record())
 	}
 	if err == nil {
 		err = a.moves.recover()
@@ -269,7 +270,8 @@ func TestRecoveryNeedsTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.looks.Wait()
-	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) || !errors.Is(err, errNotTold) {
+	if _, err := a.moves.find(testMigration); !errors.Is(err, engine.ErrBusy) ||
+		!errors.Is(err, journal.ErrUnconfirmed) {
 		t.Errorf("%v while its engine says nothing", err)
 	}
 	docker.down = nil
@@ -305,12 +307,13 @@ func waitingAgent(t *testing.T) (*Agent, *hanging) {
 		asked: make(chan context.Context, 1), answers: make(chan struct{}),
 	}
 	a.engines = engine.NewSet(a.embedded, h)
+	a.admission = newAdmission(a)
 	machine, err := migration.New(migration.Spec{
 		ID: testMigration, Side: migration.Target, Container: h.has.ID, Name: "web", Source: "a", Target: "b",
 		Mode: migration.Cold, Started: time.Now(),
 	})
 	if err == nil {
-		err = a.moves.journal(testMigration, h.has).write(machine.Record())
+		err = a.moves.journal(testMigration, h.has).Write(machine.Record())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +327,7 @@ func TestRecoveryWaitsForNoOtherEngine(t *testing.T) {
 	a, h := waitingAgent(t)
 	other, err := migration.Banned(strings.Repeat("f", 16), "a", "b", time.Now())
 	if err == nil {
-		err = a.moves.journal(other.Spec.ID, engine.Definition{}).write(other)
+		err = a.moves.journal(other.Spec.ID, engine.Definition{}).Write(other)
 	}
 	if err == nil {
 		err = a.moves.recover()
@@ -368,7 +371,7 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 	}
 	_, entered := a.moves.enter(id)
 	_, named := a.moves.named(testMigration[:6])
-	_, cancelled := (&localService{agent: a}).Cancel(t.Context(),
+	_, cancelled := newLocalService(a).Cancel(t.Context(),
 		&api.MigrationRequest{Migration: testMigration})
 	if specs := a.moves.underWaySpecs(); len(specs) != 1 || specs[0].ID != testMigration ||
 		specs[0].Source != "a" && specs[0].Target != "a" {
@@ -396,14 +399,14 @@ func TestWaitingMigrationIsUnderWay(t *testing.T) {
 		"its volume": {ID: testContainer, Name: "other",
 			Volumes: []engine.Volume{{Name: "data", Path: "/x"}}},
 	} {
-		problems, err := a.examineOffer(t.Context(), "a", definition,
+		problems, err := a.admission.Examine(t.Context(), "a", definition,
 			&api.Offer{Mode: "restart", PlatformJson: []byte("{}")})
 		if err != nil || len(problems) != 1 || !strings.Contains(problems[0].Why, "waits for engine docker") {
 			t.Errorf("offer of %s: %+v, %v", what, problems, err)
 		}
 	}
-	listed := a.moves.unreadable()
-	if len(listed) != 1 || !strings.HasPrefix(*listed[0].report().Error, "waits for engine docker") {
+	listed := a.moves.unread.List()
+	if len(listed) != 1 || !strings.HasPrefix(*listed[0].Report().Error, "waits for engine docker") {
 		t.Errorf("listed: %+v", listed)
 	}
 	close(h.answers)
@@ -441,13 +444,13 @@ func TestLateAnswerOfAnEngine(t *testing.T) {
 	close(h.answers)
 	h.has.ID = testContainer // the engine does not have the container
 	a.moves.recoverOne(testMigration)
-	read, err := readEntry(a.moves.dir(testMigration))
+	read, err := journal.Read(a.moves.dir(testMigration))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.moves.setWaiting(testMigration, read)
-	a.moves.setUnread(testMigration, read, errNotTold)
-	if _, err := a.moves.find(testMigration); err != nil || len(a.moves.unreadable()) > 0 {
-		t.Errorf("%v, %+v", err, a.moves.unreadable())
+	a.moves.setUnread(testMigration, read, journal.ErrUnconfirmed)
+	if _, err := a.moves.find(testMigration); err != nil || len(a.moves.unread.List()) > 0 {
+		t.Errorf("%v, %+v", err, a.moves.unread.List())
 	}
 }

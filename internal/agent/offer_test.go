@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -25,6 +24,8 @@ type otherEngine struct {
 }
 
 func (o *otherEngine) Name() string { return "docker" }
+
+func (*otherEngine) Capabilities() engine.Capabilities { return engine.Capabilities{} }
 
 func (o *otherEngine) List(context.Context) ([]engine.Container, error) {
 	if o.down != nil {
@@ -64,6 +65,7 @@ func TestOffersChangeNothing(t *testing.T) {
 	here := engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64), Name: "web"}
 	other := &otherEngine{has: here}
 	a.engines = engine.NewSet(a.embedded, other)
+	a.admission = newAdmission(a)
 	ask := func(definition engine.Definition) ([]migration.Problem, error) {
 		described, err := json.Marshal(definition)
 		if err != nil {
@@ -101,23 +103,5 @@ func TestOffersChangeNothing(t *testing.T) {
 		if err != nil || len(problems) != 1 || problems[0].What != "engine "+name {
 			t.Errorf("%s: %+v, %v", name, problems, err)
 		}
-	}
-}
-
-// TestUnknownIsNotFree: as long as an engine does not answer, nobody takes the address of its
-// containers for free.
-func TestUnknownIsNotFree(t *testing.T) {
-	a := newVolumeAgent(t)
-	address, down := netip.MustParseAddr("10.201.0.5"), errors.New("no answer")
-	other := &otherEngine{has: engine.Definition{EngineName: "docker", ID: strings.Repeat("a", 64),
-		Network: engine.Network{Address: address}}}
-	a.routed = []engine.Engine{other}
-	a.lists = newLists(a)
-	if have, err := a.holder(t.Context(), address); err != nil || have.ID != other.has.ID {
-		t.Errorf("%+v, %v", have, err)
-	}
-	other.down = down
-	if _, err := a.holder(t.Context(), address); !errors.Is(err, down) {
-		t.Errorf("%v: it is taken for free", err)
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 // ownOverlay is what this node says.
 func (a *Agent) ownOverlay() (*api.Overlay, error) {
-	key, err := a.network.PublicKey()
+	key, err := a.network.Tunnel().PublicKey()
 	if err != nil {
 		return nil, err
 	}
-	said := &api.Overlay{Kind: a.network.OverlayKind()}
+	said := &api.Overlay{Kind: a.network.Tunnel().OverlayKind()}
 	if !key.IsZero() {
 		said.Key = key[:]
 	}
@@ -30,21 +30,21 @@ func (a *Agent) peerOf(node identity.Node) (network.Peer, error) {
 	heard := a.peers.OverlayOf(node.Name)
 	return network.Peer{
 		Name: node.Name, Number: node.Number, Underlay: ip, Key: heard.Key,
-		Apart: heard.Kind != "" && heard.Kind != a.network.OverlayKind(),
+		Apart: heard.Kind != "" && heard.Kind != a.network.Tunnel().OverlayKind(),
 	}, nil
 }
 
 // describeOverlay adds to the description of a node how packets go there.
 func (a *Agent) describeOverlay(node *api.Node) {
 	if node.Self {
-		status, err := a.network.OverlayStatus()
+		status, err := a.network.Tunnel().OverlayStatus()
 		node.Overlay = status.String()
 		if err != nil {
 			node.OverlayError = err.Error()
 		}
 		return
 	}
-	own := a.network.OverlayKind()
+	own := a.network.Tunnel().OverlayKind()
 	node.Overlay = a.peers.OverlayOf(node.Name).Kind
 	if node.Overlay != "" && node.Overlay != own {
 		node.OverlayError = fmt.Sprintf("its overlay is %s, that of this node %s: no packets of containers "+

@@ -64,8 +64,10 @@ func openAttachments(a *Agent, unopened error) {
 		Runs: a.giveRoom, Log: a.log,
 	})
 	var networked []attachment.Networked
-	for _, one := range a.byShim {
-		networked = append(networked, one)
+	for _, one := range a.engines.All() {
+		if lister := one.Capabilities().Networks; lister != nil {
+			networked = append(networked, lister)
+		}
 	}
 	a.keeper = attachment.NewKeeper(attachment.KeeperConfig{
 		Adopter: a.adopter, Bridges: a.bridges,

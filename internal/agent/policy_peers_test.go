@@ -47,9 +47,9 @@ func TestThePolicyHoldsForLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent.engines = engine.NewSet((*embedded.Engine)(nil)) // nobody asks it
-	agent.layers = agent.newLayers()
+	agent.layers = agent.newLayers(nil)
 	agent.config.Policy = policy.Policy{AcceptFrom: &[]string{"c"}, SendTo: &[]string{"c"}}
-	service := &peerService{agent: agent}
+	service := newPeerService(agent)
 
 	err = service.Fetch(&api.FetchRequest{}, fetchStream{ctx: callFrom(t, "b")})
 	if status.Code(err) != codes.PermissionDenied {

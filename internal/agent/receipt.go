@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/journal/rebuild"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -66,9 +67,9 @@ func (a *Agent) own(ctx context.Context, reference string) (engine.Container, er
 // busyLeaving is the error for a request that concerns a container that leaves by an unknown migration: the
 // container may run elsewhere, and need what is here.
 func (m *moves) busyLeaving(one engine.Container) error {
-	why := m.unusable(one)
+	why := m.unread.Advice(one)
 	if why == "" {
-		why = fmt.Sprintf(": the journal is lost, and is made anew within %s", rebuildEvery)
+		why = fmt.Sprintf(": the journal is lost, and is made anew within %s", rebuild.Every)
 	}
 	return fmt.Errorf("%w: container %s is being migrated%s", engine.ErrBusy, one.Definition.Name, why)
 }

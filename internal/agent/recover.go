@@ -1,18 +1,23 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/godwit/godwit/internal/inventory"
+	"github.com/godwit/godwit/internal/journal"
+	"github.com/godwit/godwit/internal/journal/rebuild"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 // recover goes on with what was under way when the agent ended, from the journals. Those for which another
 // engine is to be asked first wait for that engine only. As long as one does, nobody may be told that it is
-// not known: see unused.
+// not known: see journal.Unreads.
 func (m *moves) recover() error {
 	entries, err := os.ReadDir(filepath.Join(m.agent.config.StateDir, "migrations"))
 	if err != nil {
@@ -49,7 +54,7 @@ func (m *moves) recoverAll(ids []string) {
 // asks is the engine other than the node's own that is asked before a migration is recovered; empty: none.
 // From then on the migration counts as one that waits for that engine.
 func (m *moves) asks(id string) string {
-	read, err := readEntry(m.dir(id))
+	read, err := journal.Read(m.dir(id))
 	if err != nil || !read.Record.DeniesRun() || read.Definition.EngineName == "" {
 		return ""
 	}
@@ -57,9 +62,61 @@ func (m *moves) asks(id string) string {
 	return read.Definition.EngineName
 }
 
+// unreadable is a migration whose journal cannot be used.
+func (m *moves) unreadable(id string, entry journal.Entry, err error) journal.Unread {
+	return journal.NewUnread(id, entry, m.agent.engines.EngineFor(entry.Definition).Name(), err)
+}
+
+func (m *moves) setUnread(id string, entry journal.Entry, err error) {
+	one := m.unreadable(id, entry, err)
+	m.mu.Lock()
+	news := m.byID[id] == nil && m.unread.Set(one) // else another attempt has recovered it meanwhile
+	m.mu.Unlock()
+	if news {
+		m.agent.log.Error("migration cannot be recovered; it is tried again", "migration", id, "every",
+			journal.RetryEvery, "error", err)
+	}
+}
+
+// setWaiting notes that a migration waits for its engine, before the engine is asked.
+func (m *moves) setWaiting(id string, entry journal.Entry) {
+	one := m.unreadable(id, entry, journal.ErrNotAsked)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byID[id] == nil {
+		m.unread.Await(one)
+	}
+}
+
+// retry tries again to recover what could not be recovered, until ctx ends.
+func (m *moves) retry(ctx context.Context) {
+	ticker := time.NewTicker(journal.RetryEvery)
+	defer ticker.Stop()
+	var looked time.Time
+	told := inventory.Told{}
+	for {
+		if time.Since(looked) > rebuild.Every { // an engine may have come back
+			m.rebuilder.Soon(ctx)
+			m.agent.tellOnce(told, "cannot save notes of containers that a boot would "+
+				"lose", m.agent.embedded.KeepNotes())
+			looked = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		var ids []string
+		for _, one := range m.unread.List() {
+			ids = append(ids, one.Spec.ID)
+		}
+		m.recoverAll(ids)
+	}
+}
+
 func (m *moves) recoverOne(id string) {
-	read, err := readEntry(m.dir(id))
-	if errors.Is(err, errNoJournal) {
+	read, err := journal.Read(m.dir(id))
+	if errors.Is(err, journal.ErrNone) {
 		if err := os.RemoveAll(m.dir(id)); err != nil {
 			m.agent.log.Warn("cannot remove the directory of a migration that never began", "error", err)
 		}
@@ -80,16 +137,16 @@ func (m *moves) recoverOne(id string) {
 		m.setUnread(id, read, err)
 		return
 	}
-	journal := m.journal(id, read.Definition)
-	journal.boot = read.Boot
-	move := newMove(m.agent, journal, machine)
-	move.since = journal.since(read.Record.Spec.Started)
+	file := m.journal(id, read.Definition)
+	file.Boot = read.Boot
+	move := newMove(m.agent, file, machine)
+	move.since = file.Since(read.Record.Spec.Started)
 	m.agent.equip(move, read.Definition, nil)
 	move.tracker.Load(m.dir(id))
 	m.mu.Lock()
 	known := m.byID[id] != nil || m.over // another attempt has recovered it meanwhile, or the next agent will
 	if !known {
-		delete(m.unread, id)
+		m.unread.Forget(id)
 		m.byID[id] = move
 	}
 	m.mu.Unlock()
@@ -102,8 +159,8 @@ func (m *moves) recoverOne(id string) {
 				"error", err)
 		}
 		// an agent has ended right before it would have left them out, or knew nothing of that
-		if hasSecrets(read.Definition) {
-			if err := journal.write(read.Record); err != nil {
+		if journal.HasSecrets(read.Definition) {
+			if err := file.Write(read.Record); err != nil {
 				m.agent.log.Warn("cannot remove the environment of a moved container from its journal",
 					"migration", id, "error", err)
 			}

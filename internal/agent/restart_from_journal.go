@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -55,8 +56,8 @@ func (m *move) rest() bool {
 func (m *move) resume(cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	record, err := m.journal.read()
-	if errors.Is(err, errNoJournal) {
+	record, err := m.journal.Read()
+	if errors.Is(err, journal.ErrNone) {
 		m.neverBegan(cause)
 		return nil
 	}

@@ -25,20 +25,20 @@ func TestJournalComesBack(t *testing.T) {
 	m := newMove(a, a.moves.journal(testMigration, engine.Definition{}), machine)
 	a.equip(m, engine.Definition{}, nil)
 	m.remember()
-	if err := m.journal.put([]byte("not a journal")); err != nil {
+	if err := putJournal(m.journal, "not a journal"); err != nil {
 		t.Fatal(err)
 	}
 	m.halted = true
 	if err := m.resume(errors.New("disk")); err == nil || !m.halted {
 		t.Fatalf("error %v, halted %t: it went on without a journal", err, m.halted)
 	}
-	if err := m.journal.write(record); err != nil {
+	if err := m.journal.Write(record); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.resume(errors.New("disk")); err != nil || m.halted {
 		t.Fatalf("error %v, halted %t: it did not go on", err, m.halted)
 	}
-	if err := os.RemoveAll(m.journal.dir); err != nil {
+	if err := os.RemoveAll(m.journal.Dir); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -2,11 +2,8 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
@@ -36,24 +33,4 @@ func (a *Agent) auditSession(ctx context.Context, offer *api.Offer, m *move, fai
 		entry.Outcome = cutOff
 	}
 	a.calls.Keep(ctx, entry)
-}
-
-// Audit streams the entries of the audit log.
-func (s *localService) Audit(request *api.AuditRequest,
-	stream grpc.ServerStreamingServer[api.AuditReply]) error {
-	since := time.Time{}
-	if request.SinceUnixNanoseconds > 0 {
-		since = time.Unix(0, request.SinceUnixNanoseconds)
-	}
-	err := s.agent.calls.Read(since, func(entry audit.Entry) error {
-		document, err := json.Marshal(entry)
-		if err != nil {
-			return err
-		}
-		return stream.Send(&api.AuditReply{EntryJson: document})
-	})
-	if err != nil {
-		return status.Error(codes.Unknown, err.Error())
-	}
-	return nil
 }

@@ -85,7 +85,7 @@ func TestAuditBeforeTheEnd(t *testing.T) {
 		Addr: &net.TCPAddr{}, AuthInfo: wire.AuthInfo{Peer: identity.Peer{Name: "a", Number: 1}},
 	})
 	refused := offers{ctx: ctx, offer: &api.Offer{Migration: testMigration}}
-	if err := (&peerService{agent: a}).Session(refused); err == nil {
+	if err := newPeerService(a).Session(refused); err == nil {
 		t.Error("an offer without a protocol is accepted")
 	}
 	a.entries.Wait()

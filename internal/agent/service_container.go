@@ -3,10 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,16 +13,51 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/journal"
+	"github.com/godwit/godwit/internal/node/rpc"
 	"github.com/godwit/godwit/internal/predict"
 )
 
 // localService answers the command line on this node. It translates: what it does is done by the Agent.
 type localService struct {
-	api.UnimplementedAgentServer
+	unansweredLocally
+	*rpc.AuditService
+	*rpc.ImageService
+	*rpc.MemberService
+	*rpc.PolicyService
+	*rpc.TopService
+	*rpc.VolumeService
 	agent *Agent
+}
+
+// unansweredLocally are calls that no service answers. They lie deeper than those of services, which so hide
+// them.
+type unansweredLocally struct{ api.UnimplementedAgentServer }
+
+func newLocalService(a *Agent) *localService {
+	return &localService{
+		AuditService:  &rpc.AuditService{Calls: a.calls},
+		ImageService:  &rpc.ImageService{Store: a.images, Containers: a.embedded},
+		MemberService: &rpc.MemberService{Members: a.members},
+		PolicyService: &rpc.PolicyService{File: a.config.PolicyFile, Obeyed: a.config.Policy},
+		TopService: &rpc.TopService{Node: a.self.Name, Containers: found{a}, Samples: a.samples,
+			Moving: a.moves.moving, Log: a.log},
+		VolumeService: &rpc.VolumeService{Store: a.embedded},
+		agent:         a,
+	}
+}
+
+// found are the containers of this node. The error of one that has left says to which node.
+type found struct{ agent *Agent }
+
+func (f found) Inspect(ctx context.Context, reference string) (engine.Container, error) {
+	return f.agent.inspect(ctx, reference)
+}
+
+func (f found) ListAnswered(ctx context.Context) ([]engine.Container, error) {
+	return f.agent.engines.ListAnswered(ctx)
 }
 
 func (s *localService) Version(context.Context, *api.VersionRequest) (*api.VersionReply, error) {
@@ -34,7 +67,7 @@ func (s *localService) Version(context.Context, *api.VersionRequest) (*api.Versi
 func (s *localService) Run(ctx context.Context, request *api.RunRequest) (*api.RunReply, error) {
 	definition, err := s.agent.run(ctx, request)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.RunReply{
 		Id: definition.ID, Name: definition.Name, Address: definition.Network.Address.String(),
@@ -44,11 +77,11 @@ func (s *localService) Run(ctx context.Context, request *api.RunRequest) (*api.R
 func (s *localService) Wait(ctx context.Context, request *api.ContainerRequest) (*api.WaitReply, error) {
 	container, err := s.agent.inspect(ctx, request.Reference)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	code, err := s.agent.wait(ctx, container.Definition.ID)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.WaitReply{ExitCode: int32(code)}, nil
 }
@@ -56,44 +89,31 @@ func (s *localService) Wait(ctx context.Context, request *api.ContainerRequest) 
 func (s *localService) List(ctx context.Context, request *api.ListRequest) (*api.ListReply, error) {
 	containers, err := s.agent.engines.ListAnswered(ctx)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	containers = slices.DeleteFunc(containers, func(c engine.Container) bool {
 		ended := c.State == engine.Exited || c.State == engine.Created
-		return !request.All && ended && !(c.Definition.EngineName == "" && s.agent.restarts.wanted(c))
+		return !request.All && ended && !(c.Definition.EngineName == "" && s.agent.restarts.Wanted(c))
 	})
-	s.agent.restarts.explain(containers)
+	s.agent.restarts.Explain(containers)
 	s.agent.moves.tell(containers)
 	if !s.agent.rights.MayRun(ctx) {
 		for i := range containers {
-			containers[i].Definition = withoutSecrets(containers[i].Definition)
+			containers[i].Definition = journal.WithoutSecrets(containers[i].Definition)
 		}
 	}
-	documents, err := marshalEach(containers)
-	return &api.ListReply{ContainersJson: documents, Alarms: s.agent.alarms()}, wireError(err)
-}
-
-// marshalEach makes the documents of a reply that lists something.
-func marshalEach[T any](all []T) ([][]byte, error) {
-	var documents [][]byte
-	for _, one := range all {
-		document, err := json.Marshal(one)
-		if err != nil {
-			return nil, err
-		}
-		documents = append(documents, document)
-	}
-	return documents, nil
+	documents, err := rpc.MarshalEach(containers)
+	return &api.ListReply{ContainersJson: documents, Alarms: s.agent.alarms()}, rpc.Error(err)
 }
 
 func (s *localService) Inspect(ctx context.Context, request *api.ContainerRequest) (*api.InspectReply,
 	error) {
 	container, err := s.agent.inspect(ctx, request.Reference)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	explained := []engine.Container{container}
-	s.agent.restarts.explain(explained)
+	s.agent.restarts.Explain(explained)
 	inspected := struct {
 		engine.Container
 		Measured *predict.Measured `json:"measured,omitempty"` // of one that runs
@@ -106,7 +126,7 @@ func (s *localService) Inspect(ctx context.Context, request *api.ContainerReques
 	}
 	document, err := json.Marshal(inspected)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.InspectReply{ContainerJson: document}, nil
 }
@@ -116,24 +136,28 @@ func (s *localService) Stop(ctx context.Context, request *api.StopRequest) (*api
 	if request.OwnGrace {
 		grace = -1
 	}
-	return &api.StopReply{}, wireError(s.agent.halt(ctx, request.Reference, grace))
+	return &api.StopReply{}, rpc.Error(s.agent.halt(ctx, request.Reference, grace))
 }
 
 func (s *localService) Start(ctx context.Context, request *api.StartRequest) (*api.StartReply, error) {
-	return &api.StartReply{}, wireError(s.agent.start(ctx, request.Reference, request.Force))
+	one, err := s.agent.idle(ctx, request.Reference)
+	if err == nil {
+		err = s.agent.restarts.Start(ctx, one, request.Force)
+	}
+	return &api.StartReply{}, rpc.Error(err)
 }
 
 func (s *localService) Remove(ctx context.Context, request *api.RemoveRequest) (*api.RemoveReply, error) {
-	return &api.RemoveReply{}, wireError(s.agent.remove(ctx, request.Reference, request.Force))
+	return &api.RemoveReply{}, rpc.Error(s.agent.remove(ctx, request.Reference, request.Force))
 }
 
 func (s *localService) Logs(request *api.LogsRequest, stream grpc.ServerStreamingServer[api.LogEntry]) error {
 	container, err := s.agent.inspect(stream.Context(), request.Reference)
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	options := engine.LogOptions{Follow: request.Follow, Tail: int(request.Tail)}
-	return wireError(s.agent.engines.EngineFor(container.Definition).Logs(stream.Context(),
+	return rpc.Error(s.agent.engines.EngineFor(container.Definition).Logs(stream.Context(),
 		container.Definition.ID, options, func(entry engine.LogEntry) error {
 			return stream.Send(&api.LogEntry{
 				UnixNanoseconds: entry.Time.UnixNano(), Stderr: entry.Stream == "stderr", Data: entry.Data,
@@ -151,12 +175,12 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 	}
 	container, err := s.agent.inspect(stream.Context(), first.Start.Reference)
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	s.agent.moves.awaitReceipt(stream.Context(), container.Definition.ID)
 	leave, err := s.agent.moves.enter(container.Definition.ID)
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	defer leave()
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -174,7 +198,7 @@ func (s *localService) Exec(stream grpc.BidiStreamingServer[api.ExecInput, api.E
 	}
 	code, err := s.agent.engines.EngineFor(container.Definition).Exec(ctx, container.Definition.ID, process)
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	return output.send(&api.ExecOutput{Ended: true, ExitCode: int32(code)})
 }
@@ -222,38 +246,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(data []byte) (int, error) { return f(data) }
 
-// wireError maps errors to gRPC's once, at the edge. The text is what users see.
-func wireError(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	code, text := codes.Unknown, err.Error()
-	switch {
-	case errors.Is(err, engine.ErrNotFound), errors.Is(err, engine.ErrNoVolume):
-		code = codes.NotFound
-	case errors.Is(err, engine.ErrNameTaken):
-		code = codes.AlreadyExists
-	case errors.Is(err, engine.ErrNotRunning), errors.Is(err, engine.ErrBusy):
-		code = codes.FailedPrecondition
-	case durable.Full(err):
-		code = codes.ResourceExhausted
-	case errors.Is(err, context.Canceled):
-		code = codes.Canceled
-	case errors.Is(err, errInvalid):
-		// the code says so
-		code, text = codes.InvalidArgument, strings.Replace(text, errInvalid.Error()+": ", "", 1)
-	case errors.Is(err, engine.ErrInvalid):
-		code = codes.InvalidArgument
-	case errors.Is(err, errRefused):
-		code, text = codes.FailedPrecondition, strings.Replace(text, errRefused.Error()+": ", "", 1)
-	}
-	return status.Error(code, text)
-}
-
-// Errors that are the caller's wrap one of these. wireError leaves their own words out.
+// Errors that are the caller's wrap one of these. rpc.Error leaves their own words out.
 var (
 	errInvalid = api.ErrInvalid
 	errRefused = api.ErrRefused

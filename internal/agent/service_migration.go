@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/node/rpc"
 )
 
 // watchEvery is how often a watcher is told how far a migration is.
@@ -18,7 +19,7 @@ const watchEvery = 100 * time.Millisecond
 func (s *localService) Migrate(ctx context.Context, request *api.MigrateRequest) (*api.MigrateReply, error) {
 	m, err := s.agent.migrate(ctx, request)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.MigrateReply{Migration: m.tracker.Spec.ID}, nil
 }
@@ -26,11 +27,11 @@ func (s *localService) Migrate(ctx context.Context, request *api.MigrateRequest)
 func (s *localService) Plan(ctx context.Context, request *api.MigrateRequest) (*api.PlanReply, error) {
 	plan, err := s.agent.plan(ctx, request)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	document, err := json.Marshal(plan)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.PlanReply{PlanJson: document}, nil
 }
@@ -40,14 +41,14 @@ func (s *localService) Watch(request *api.MigrationRequest,
 	stream grpc.ServerStreamingServer[api.MigrationUpdate]) error {
 	m, err := s.agent.moves.named(request.Migration)
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for !m.ended() {
 		progress, err := json.Marshal(m.progress(time.Now()))
 		if err != nil {
-			return wireError(err)
+			return rpc.Error(err)
 		}
 		if err := stream.Send(&api.MigrationUpdate{ProgressJson: progress}); err != nil {
 			return err
@@ -61,7 +62,7 @@ func (s *localService) Watch(request *api.MigrationRequest,
 	}
 	report, err := json.Marshal(m.report())
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	return stream.Send(&api.MigrationUpdate{ReportJson: report})
 }
@@ -74,8 +75,8 @@ func (s *localService) Migrations(_ *api.MigrationsRequest,
 			return err
 		}
 	}
-	for _, one := range s.agent.moves.unreadable() {
-		if err := sendReport(stream, one.report()); err != nil {
+	for _, one := range s.agent.moves.unread.List() {
+		if err := sendReport(stream, one.Report()); err != nil {
 			return err
 		}
 	}
@@ -85,7 +86,7 @@ func (s *localService) Migrations(_ *api.MigrationsRequest,
 func sendReport(stream grpc.ServerStreamingServer[api.MigrationsReply], report migration.Report) error {
 	document, err := json.Marshal(report)
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	return stream.Send(&api.MigrationsReply{ReportJson: document})
 }
@@ -102,7 +103,7 @@ func (s *localService) Set(_ context.Context, request *api.SetRequest) (*api.Set
 	if err == nil {
 		err = giver.change(request)
 	}
-	return &api.SetReply{}, wireError(err)
+	return &api.SetReply{}, rpc.Error(err)
 }
 
 // giver finds the source of a migration that is under way.
@@ -133,40 +134,40 @@ func (s *localService) Switch(_ context.Context, request *api.MigrationRequest) 
 	if err == nil {
 		err = giver.turn.Ask("a user requested it")
 	}
-	return &api.SwitchReply{}, wireError(err)
+	return &api.SwitchReply{}, rpc.Error(err)
 }
 
 func (s *localService) Cancel(_ context.Context, request *api.MigrationRequest) (*api.CancelReply, error) {
 	m, err := s.agent.moves.named(request.Migration)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	if m.ended() {
-		return nil, wireError(fmt.Errorf("%w: migration %s has ended: %s", errRefused, request.Migration,
+		return nil, rpc.Error(fmt.Errorf("%w: migration %s has ended: %s", errRefused, request.Migration,
 			m.record().Result))
 	}
 	_, err = m.step(migration.Cancel{Reason: "by a user"})
-	return &api.CancelReply{}, wireError(err)
+	return &api.CancelReply{}, rpc.Error(err)
 }
 
 // Thaw lets a container go on that a migration has left frozen here.
 func (s *localService) Thaw(ctx context.Context, request *api.ThawRequest) (*api.ThawReply, error) {
 	notice, err := s.agent.thaw(ctx, request.Reference, request.Force)
-	return &api.ThawReply{Notice: notice}, wireError(err)
+	return &api.ThawReply{Notice: notice}, rpc.Error(err)
 }
 
 // Resolve carries out an operator's decision.
 func (s *localService) Resolve(ctx context.Context, request *api.ResolveRequest) (*api.ResolveReply, error) {
 	side := migration.Side(request.RunsAt)
 	if side != migration.Source && side != migration.Target {
-		return nil, wireError(fmt.Errorf("%w: it runs at the source or at the target, not at %.40q",
+		return nil, rpc.Error(fmt.Errorf("%w: it runs at the source or at the target, not at %.40q",
 			errInvalid, request.RunsAt))
 	}
 	m, err := s.agent.moves.named(request.Migration)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	notice, err := s.agent.resolve(ctx, m,
 		decision{runsAt: side, missing: request.MissingPages, force: request.Force})
-	return &api.ResolveReply{Notice: notice}, wireError(err)
+	return &api.ResolveReply{Notice: notice}, rpc.Error(err)
 }

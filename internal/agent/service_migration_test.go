@@ -39,7 +39,7 @@ func TestManyLongReports(t *testing.T) {
 		ended(t, a, number+1, func(r *migration.Record) { r.Error = strings.Repeat("x", length) })
 	}
 	var sent sizes
-	if err := (&localService{agent: a}).Migrations(&api.MigrationsRequest{}, &sent); err != nil {
+	if err := newLocalService(a).Migrations(&api.MigrationsRequest{}, &sent); err != nil {
 		t.Fatal(err)
 	}
 	if sent.count != reports || sent.total < maxMessage || sent.largest >= maxMessage {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/node/rpc"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -16,13 +17,13 @@ import (
 func (s *localService) Token(_ context.Context, request *api.TokenRequest) (*api.TokenReply, error) {
 	authority, err := s.agent.id.Authority()
 	if err != nil {
-		return nil, wireError(fmt.Errorf("%w; run this on the node that was initialised first, or one that "+
+		return nil, rpc.Error(fmt.Errorf("%w; run this on the node that was initialised first, or one that "+
 			"was promoted%s", err,
 			s.agent.members.Elsewhere()))
 	}
 	token, err := authority.IssueToken(time.Duration(request.TtlSeconds*float64(time.Second)), request.Node)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.TokenReply{Token: token.String(), Address: s.agent.self.Address}, nil
 }

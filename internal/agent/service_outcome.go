@@ -12,7 +12,9 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/node/rpc"
 )
 
 var errBusyMachine = errors.New("the migration is busy and cannot answer yet")
@@ -30,7 +32,7 @@ func (a *Agent) incarnation() string {
 // reservation, or would have, and that the engine has no such container. The answer is made durable
 // with the migration's id first, so the container never will run here.
 func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) (*api.OutcomeReply, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -48,12 +50,12 @@ func (s *peerService) Outcome(ctx context.Context, request *api.OutcomeRequest) 
 		answer, err = s.recorded(ctx, m, request)
 	}
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	answer.Incarnation = s.agent.incarnation()
 	encoded, err := envelopes.Encode(*answer)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.OutcomeReply{Message: encoded}, nil
 }
@@ -152,13 +154,6 @@ func (a *Agent) presence(ctx context.Context, sought engine.Definition) (migrati
 var errPutBack = errors.New("its engine runs the container, but the journal says that the container was " +
 	"not resumed: an older state was restored")
 
-// errNotTold says that a journal cannot be checked.
-var errNotTold = errors.New("cannot check the journal: it says that the container was not resumed on this " +
-	"node, and the engine cannot confirm that")
-
-// errNotAsked says that the engine has not been asked yet.
-var errNotAsked = fmt.Errorf("%w yet", errNotTold)
-
 // contradicted checks a journal that rules out that the container runs here. It returns an error unless the
 // engine confirms that the container does not run here. Nobody waits for the answer, so only the engine's
 // own limits bound it.
@@ -167,7 +162,7 @@ func (a *Agent) contradicted(definition engine.Definition) error {
 	case migration.RunsThere:
 		return errPutBack
 	case migration.Unlooked:
-		return errNotTold
+		return journal.ErrUnconfirmed
 	default:
 		return nil
 	}
@@ -175,7 +170,5 @@ func (a *Agent) contradicted(definition engine.Definition) error {
 
 // wasPutBack reports whether an older journal of the migration was put back.
 func (m *moves) wasPutBack(id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return errors.Is(m.unread[id].err, errPutBack)
+	return errors.Is(m.unread.Why(id), errPutBack)
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/node/rpc"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -36,31 +38,37 @@ const (
 // peerService answers other nodes. Who they are is proven by their certificates; what they say is
 // not trusted.
 type peerService struct {
-	api.UnimplementedPeerServer
+	unansweredToPeers
+	*rpc.AuthorityService
+	*rpc.LayerService
+	*rpc.ProofService
 	agent *Agent
 }
 
-// caller is the node that makes a call.
-func caller(ctx context.Context) (string, error) {
-	peer, ok := wire.PeerFrom(ctx)
-	if !ok {
-		return "", status.Error(codes.Unauthenticated, "the caller is no node of this cluster")
+// unansweredToPeers are calls that no service answers. See unansweredLocally.
+type unansweredToPeers struct{ api.UnimplementedPeerServer }
+
+func newPeerService(a *Agent) *peerService {
+	return &peerService{
+		AuthorityService: &rpc.AuthorityService{Identity: a.id, Log: a.log},
+		LayerService:     &rpc.LayerService{Mover: a.layers, Nodes: a.peers, Rules: a.rules()},
+		ProofService:     &rpc.ProofService{Proofs: a.proofs},
+		agent:            a,
 	}
-	return peer.Name, nil
 }
 
 func (s *peerService) Hello(ctx context.Context, request *api.HelloRequest) (*api.HelloReply, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	reply, err := s.agent.peers.Answer(from, request)
-	return reply, wireError(err)
+	return reply, rpc.Error(err)
 }
 
 // Session is the source's side of one migration to this node.
 func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope]) error {
-	from, err := caller(stream.Context())
+	from, err := rpc.Caller(stream.Context())
 	if err != nil {
 		return err
 	}
@@ -72,7 +80,7 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 		return status.Error(codes.InvalidArgument, "a session begins with an offer")
 	}
 	if first.Offer.DryRun {
-		return wireError(s.agent.answerDryRun(stream, from, first.Offer))
+		return rpc.Error(s.agent.answerDryRun(stream, from, first.Offer))
 	}
 	s.agent.entries.Add(1) // the end of the agent waits for it
 	m, err := s.agent.accept(from, first.Offer)
@@ -83,7 +91,7 @@ func (s *peerService) Session(stream grpc.BidiStreamingServer[api.Envelope, api.
 		})()
 	}()
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	work, ok := m.work().(*target)
 	if !ok {
@@ -115,13 +123,13 @@ func firstOf(stream grpc.BidiStreamingServer[api.Envelope, api.Envelope],
 
 // peerMove finds a migration that the calling node has to do with.
 func (s *peerService) peerMove(ctx context.Context, id string) (*move, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	m, err := s.agent.moves.find(id)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	if m.tracker.Spec.Source != from && m.tracker.Spec.Target != from {
 		return nil, status.Errorf(codes.PermissionDenied, "node %s does not take part in migration %s",
@@ -139,8 +147,8 @@ func (s *peerService) Tell(ctx context.Context, request *api.TellRequest) (*api.
 	}
 	m, err := s.peerMove(ctx, request.Migration)
 	if status.Code(err) == codes.NotFound && request.Message.Kind == string(migration.KindRunning) {
-		if err := s.agent.moves.leavesYet(request.Migration); err != nil {
-			return nil, wireError(err)
+		if err := s.agent.moves.rebuilder.LeavesYet(request.Migration); err != nil {
+			return nil, rpc.Error(err)
 		}
 		return &api.TellReply{Answer: &api.Message{Kind: string(migration.KindConfirm)}}, nil
 	}
@@ -188,7 +196,7 @@ func (s *peerService) Durable(ctx context.Context, request *api.DurableRequest) 
 			request.Migration)
 	}
 	if err := s.agent.sync(m.journal); err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	return &api.DurableReply{}, nil
 }
@@ -206,24 +214,24 @@ func (a *Agent) sameState(expected string) error {
 
 // sync makes sure that what came with a container is on disk. If that cannot be known any more the
 // source must keep its copy, and an operator has to decide.
-func (a *Agent) sync(journal *journal) error {
-	if journal.lost(a.boot) {
+func (a *Agent) sync(journal *journal.Journal) error {
+	if journal.Lost(a.boot) {
 		return status.Errorf(codes.DataLoss,
 			"%s was booted again before all files of the container were on disk", a.self.Name)
 	}
 	if err := files.Sync(a.config.StateDir); err != nil {
 		return err
 	}
-	if err := a.syncFiles(journal.definition); err != nil {
+	if err := a.syncFiles(journal.Definition); err != nil {
 		return err
 	}
-	if err := a.syncImages(journal.definition); err != nil { // the container is nothing without them
+	if err := a.syncImages(journal.Definition); err != nil { // the container is nothing without them
 		return err
 	}
-	if err := a.syncVolumes(journal.definition); err != nil {
+	if err := a.volumes.Sync(journal.Definition); err != nil {
 		return err
 	}
-	return journal.synced()
+	return journal.Synced()
 }
 
 // syncFiles brings to the disk what a container of an engine with a directory of its own has
@@ -248,7 +256,7 @@ func (a *Agent) syncFiles(definition engine.Definition) error {
 	defer files.LetGo(trees)
 	for _, tree := range trees {
 		if tree.Kind != files.Writable {
-			continue // volumes: see syncVolumes; the private files are in the state directory
+			continue // volumes: see volumes.Sync; the private files are in the state directory
 		}
 		if err := files.Sync(tree.Path); err != nil {
 			return err
@@ -269,7 +277,7 @@ func (a *Agent) syncImages(definition engine.Definition) error {
 }
 
 func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) (*api.ReleaseReply, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +293,7 @@ func (s *peerService) Release(ctx context.Context, request *api.ReleaseRequest) 
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"as far as %s knows, node %s does not have the container of %s", s.agent.self.Name, from, address)
 	}
-	return &api.ReleaseReply{}, wireError(s.agent.releaseAddress(ctx, address, request.Container))
+	return &api.ReleaseReply{}, rpc.Error(s.agent.releaseAddress(ctx, address, request.Container))
 }
 
 // Presence reports whether this node has a container of the embedded engine, or is about to get it.
@@ -294,19 +302,19 @@ func (s *peerService) Presence(ctx context.Context, request *api.PresenceRequest
 	if err := migration.CheckContainerID(request.Container); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	state, err := s.agent.holding(ctx, request.Container)
-	return &api.PresenceReply{State: state}, wireError(err)
+	state, err := s.agent.restarts.Holding(ctx, request.Container)
+	return &api.PresenceReply{State: state}, rpc.Error(err)
 }
 
 // Removed forgets what is kept of a container that is no more. It is nothing that anybody would
 // miss, so any node may say so.
 func (s *peerService) Removed(ctx context.Context, request *api.RemovedRequest) (*api.RemovedReply, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.agent.residuals.Drop(request.Container)
-	return &api.RemovedReply{}, wireError(s.agent.bridges.Removed(from, request.Container))
+	return &api.RemovedReply{}, rpc.Error(s.agent.bridges.Removed(from, request.Container))
 }
 
 // releaseAddress takes an address back whose container was removed elsewhere. Only the lease's own
@@ -368,7 +376,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 		case purposeStage:
 			return options, migration.CheckID(hello.Migration)
 		case purposeLayers:
-			if err = a.mayRead(conn.Peer().Name); err != nil {
+			if err = a.rules().MayRead(conn.Peer().Name); err != nil {
 				return options, err
 			}
 			outgoing, err = a.layers.Transfer(hello.Migration, conn.Peer().Name)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/node/rpc"
 	"github.com/godwit/godwit/internal/staging"
 )
 
@@ -21,11 +22,11 @@ import (
 func (s *localService) Stage(request *api.StageRequest,
 	stream grpc.ServerStreamingServer[api.StageUpdate]) error {
 	if request.LayersOnly {
-		return wireError(s.agent.stageLayers(request, stream))
+		return rpc.Error(s.agent.stageLayers(request, stream))
 	}
 	g, err := s.agent.beginStage(stream.Context(), request)
 	if err != nil {
-		return wireError(err)
+		return rpc.Error(err)
 	}
 	before := g.Describe().Rounds
 	ticker := time.NewTicker(watchEvery)
@@ -34,7 +35,7 @@ func (s *localService) Stage(request *api.StageRequest,
 		told := g.Describe()
 		document, err := json.Marshal(told)
 		if err != nil {
-			return wireError(err)
+			return rpc.Error(err)
 		}
 		if err := stream.Send(&api.StageUpdate{StageJson: document}); err != nil {
 			return err
@@ -91,17 +92,7 @@ func (a *Agent) stageLayers(request *api.StageRequest,
 }
 
 func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesReply, error) {
-	live := map[layersAt]migration.Stage{}
-	var list []migration.Stage
-	for _, one := range s.agent.stages.List() {
-		if one.Kind == migration.StagedCopy && one.State != migration.StageEnded &&
-			s.agent.placements.of(one.ContainerID) != nil {
-			live[layersAt{one.ContainerID, one.Target}] = one
-			continue
-		}
-		list = append(list, one)
-	}
-	list = append(s.agent.placementStages(live), list...)
+	list := s.agent.placements.Describe(s.agent.stages.List())
 	for _, b := range s.agent.stagedCopies.List() {
 		list = append(list, b.Describe())
 	}
@@ -111,26 +102,26 @@ func (s *localService) Stages(context.Context, *api.StagesRequest) (*api.StagesR
 	for _, k := range s.agent.kept.List() {
 		list = append(list, s.agent.kept.Describe(k, s.agent.self.Name))
 	}
-	documents, err := marshalEach(list)
-	return &api.StagesReply{StagesJson: documents}, wireError(err)
+	documents, err := rpc.MarshalEach(list)
+	return &api.StagesReply{StagesJson: documents}, rpc.Error(err)
 }
 
 // Unstage removes a copy at the node where the container is, or at the one where the copy is.
 // Layers that are on their way come no more.
 func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest) (*api.UnstageReply, error) {
 	if request.Node == "" {
-		return &api.UnstageReply{}, wireError(s.agent.unplace(ctx, request.Container))
+		return &api.UnstageReply{}, rpc.Error(s.agent.placements.Unplace(ctx, request.Container))
 	}
-	if f := s.agent.placementOf(ctx, request.Container); f != nil {
-		return &api.UnstageReply{}, wireError(f.leaveOut(ctx, request.Container, request.Node))
+	if placed, err := s.agent.placements.LeaveOut(ctx, request.Container, request.Node); placed {
+		return &api.UnstageReply{}, rpc.Error(err)
 	}
 	dropped, err := s.agent.stages.DropLayers(ctx, request.Container, request.Node, staging.ErrRemoved)
 	if err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	g, err := s.agent.stages.Find(request.Container, request.Node)
 	if err == nil {
-		return &api.UnstageReply{}, wireError(g.End(ctx, staging.ErrRemoved))
+		return &api.UnstageReply{}, rpc.Error(g.End(ctx, staging.ErrRemoved))
 	}
 	if dropped {
 		return &api.UnstageReply{}, nil
@@ -148,12 +139,12 @@ func (s *localService) Unstage(ctx context.Context, request *api.UnstageRequest)
 	if s.agent.stages.Strike(request.Container, request.Node) {
 		return &api.UnstageReply{}, nil
 	}
-	return nil, wireError(fmt.Errorf("remove a copy: %w", err))
+	return nil, rpc.Error(fmt.Errorf("remove a copy: %w", err))
 }
 
 // Keep lets a copy stay, or go. Nothing depends on a copy, so any node may ask.
 func (s *peerService) Keep(ctx context.Context, request *api.KeepRequest) (*api.KeepReply, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -162,10 +153,10 @@ func (s *peerService) Keep(ctx context.Context, request *api.KeepRequest) (*api.
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	if request.Seconds == 0 {
-		return &api.KeepReply{}, wireError(s.agent.stagedCopies.LetGo(ctx, request.Container, from))
+		return &api.KeepReply{}, rpc.Error(s.agent.stagedCopies.LetGo(ctx, request.Container, from))
 	}
 	if err := s.agent.stagedCopies.AwaitIdle(ctx, request.Container, from); err != nil {
-		return nil, wireError(err)
+		return nil, rpc.Error(err)
 	}
 	kept := s.agent.residuals.Extend(request.Container, time.Now().Add(seconds(request.Seconds)))
 	if kept == nil {

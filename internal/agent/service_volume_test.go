@@ -1,9 +1,6 @@
 package agent
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +10,6 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/shared"
-	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/proof"
 )
 
@@ -28,6 +24,7 @@ func newVolumeAgent(t *testing.T) *Agent {
 	}
 	a.engines = engine.NewSet(a.embedded)
 	a.proofs = a.newProver()
+	a.volumes = a.newVolumes()
 	return a
 }
 
@@ -72,138 +69,6 @@ func TestProofOfAPeer(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
-	}
-}
-
-func TestComing(t *testing.T) {
-	definition := engine.Definition{Volumes: []engine.Volume{
-		{Name: "data", Path: "/data"}, {Name: "shared", Path: "/s", Stays: true},
-		{Kind: engine.Tmpfs, Path: "/fast"},
-	}}
-	offer := func(volumes ...migration.VolumeMoved) *api.Offer {
-		document, err := json.Marshal(volumes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &api.Offer{TreesBytes: 100, VolumesJson: document}
-	}
-	c, err := comingOf(definition, offer(migration.VolumeMoved{Volume: "data", Bytes: 30, Files: 3},
-		migration.VolumeMoved{Volume: "/fast", Bytes: 20},
-		migration.VolumeMoved{Volume: "shared", Bytes: 40}, migration.VolumeMoved{Volume: "none", Bytes: 50}))
-	if err != nil || c.rest != 50 || c.memory != 20 || len(c.volumes) != 2 {
-		t.Errorf("%+v, %v", c, err)
-	}
-	for _, bad := range []*api.Offer{
-		offer(migration.VolumeMoved{Volume: "data", Bytes: -1}),
-		offer(migration.VolumeMoved{Volume: "data", Files: -1}),
-		offer(migration.VolumeMoved{Volume: "data", Bytes: 101}),
-		offer(migration.VolumeMoved{Volume: "data", Bytes: 60},
-			migration.VolumeMoved{Volume: "data", Bytes: 60}), {VolumesJson: []byte("{")},
-	} {
-		if c, err := comingOf(definition, bad); err == nil {
-			t.Errorf("%s: %+v", bad.VolumesJson, c)
-		}
-	}
-}
-
-// TestRoomOfVolumes wants volumes to be compared with the disks that they come to.
-func TestRoomOfVolumes(t *testing.T) {
-	a := newVolumeAgent(t)
-	definition := engine.Definition{Volumes: []engine.Volume{bind("/dev/shm/none/there"),
-		{Kind: engine.Tmpfs, Path: "/fast", SizeBytes: 1 << 20}}}
-	examine := func(bytes, files, memory int64) int {
-		t.Helper()
-		coming := comingFiles{volumes: map[string]migration.VolumeMoved{"/x": {Bytes: bytes, Files: files},
-			"/fast": {Bytes: memory}}}
-		found, err := a.examineDisks(definition, coming, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(append(found, a.examineTmpfs(definition, coming)...))
-	}
-	for _, one := range []struct {
-		bytes, files, memory int64
-		want                 int
-	}{{1 << 10, 10, 1 << 10, 0}, {1 << 50, 10, 0, 1}, {1 << 10, 1 << 50, 0, 1}, {0, 0, 2 << 20, 1},
-		{1 << 50, 0, 2 << 20, 2}} {
-		if got := examine(one.bytes, one.files, one.memory); got != one.want {
-			t.Errorf("%+v: %d problems", one, got)
-		}
-	}
-	if err := a.syncVolumes(engine.Definition{Volumes: []engine.Volume{bind(t.TempDir()), bind("/none/there"),
-		{Name: "none", Path: "/n"}}}); err != nil {
-		t.Errorf("sync: %v", err)
-	}
-	if found := a.ofTheNode("/etc/x"); !found {
-		t.Error("a part of /etc can be taken away")
-	}
-	for path, want := range map[string]bool{"/": true, "/usr": true, "/home": true, "/home/ann": false,
-		"/srv/data": false, "/var": true, filepath.Dir(a.config.StateDir): true, "/etcetera": false} {
-		if got := a.ofTheNode(path); got != want {
-			t.Errorf("%s is a part of the machine: %v", path, got)
-		}
-	}
-}
-
-// TestArrivingDirectories: a container that another node describes gets no directory of the
-// machine's, whether something is moved there or not.
-func TestArrivingDirectories(t *testing.T) {
-	a := newVolumeAgent(t)
-	data := filepath.Join(t.TempDir(), "data")
-	link := data + "-link"
-	if err := errors.Join(os.Mkdir(data, 0o755), os.Symlink("/etc", link)); err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range []struct {
-		source          string
-		readOnly, stays bool
-		refused         bool
-	}{
-		{data, false, true, false},
-		{data, true, true, false},
-		{data, false, false, false},
-		{"/srv/none", false, true, false},
-		{"/home/ann/data", false, true, false},
-		{"/etc/resolv.conf", true, true, false},
-		{"/usr/share/zoneinfo", true, true, false},
-		{"/etc/resolv.conf", false, true, true},
-		{"/usr/share/zoneinfo", false, true, true},
-		{"/etc", true, true, true},
-		{"/etc", false, false, true},
-		{link, true, true, true},
-		{"/", true, true, true},
-		{"/dev", false, true, true},
-		{"/proc/sys", false, true, true},
-		{"/sys/fs/cgroup", true, true, true},
-		{"/var/run/docker.sock", true, true, true},
-		{"/var/lib/docker/volumes", false, true, true},
-		{filepath.Join(a.config.StateDir, "x"), true, true, true},
-		{filepath.Dir(a.config.StateDir), true, true, true},
-	} {
-		v := bind(one.source)
-		v.ReadOnly, v.Stays = one.readOnly, one.stays
-		found := a.examineArriving(engine.Definition{Volumes: []engine.Volume{v}})
-		if len(found) > 0 != one.refused {
-			t.Errorf("%+v: %+v", one, found)
-		}
-	}
-}
-
-// TestPatiently: what never ends keeps nobody who does not want it any more.
-func TestPatiently(t *testing.T) {
-	never, enough := make(chan struct{}), errors.New("enough")
-	defer close(never)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(enough)
-	err := patiently(ctx, func() error {
-		<-never
-		return nil
-	})
-	if !errors.Is(err, enough) {
-		t.Errorf("it returned %v", err)
-	}
-	if err := patiently(t.Context(), func() error { return enough }); !errors.Is(err, enough) {
-		t.Errorf("it returned %v", err)
 	}
 }
 

@@ -65,6 +65,6 @@ func (s *source) change(request *api.SetRequest) error {
 	if err != nil {
 		return err
 	}
-	s.limiter.SetRate(values.BandwidthLimit)
+	s.link.Limit(values.BandwidthLimit)
 	return nil
 }

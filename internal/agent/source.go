@@ -7,23 +7,24 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/forecast"
+	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/staging"
+	"github.com/godwit/godwit/internal/switchover"
+	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/transfer/state"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // source does the steps of the node that gives.
@@ -39,44 +40,25 @@ type source struct {
 	mu          sync.Mutex
 	offered     *api.Offer
 	reservation *api.Reservation
-	data        *stream.Session
-	out         *stream.Sections // of data
-	limiter     stream.Limiter   // of all data connections
+	link        *link.Link // all data connections
 	pages       *precopy.Sender
 	departure   engine.Departure
-	hold        *network.Hold
-	held        bool         // the hold was started
-	quiesced    func() error // waits until no packet of the frozen container arrives; nil: it may send
+	packets     *switchover.Packets
 	sender      *state.Sender
 	files       *fileSource
-	memory      *rounds.Rounds  // nil: all memory is in the execution state
-	keeper      *kernel.Seizure // of the frozen processes; nil: none
-	keeping     *protection     // by the keeper; nil: it has not begun
-	marked      atomic.Bool     // the engine shows that the container has moved
-	unkept      atomic.Bool     // that the copy is not protected in doubt was logged
-	marker      finalPermit     // whether the final marker may leave
-	ran         atomic.Bool     // the frozen copy has, after the target may have run it
-	// pages that follow when the container was handed over; nil: none, as far as is known
-	pusher  *push.Sender
-	spill   *push.Spill // pages that follow are on the disk, too; nil: they are not to be
-	turn    rounds.Turn
-	slowed  bool           // the container may have been slowed down, as far as is known here
-	auto    *autoMode      // nil: the user has named the mode
-	split   *rounds.Split  // nil: all is handed over, or will be undone
-	staged  *staging.Taken // the copy that was staged at the target; nil: nothing was staged
-	volumes chosenVolumes
+	memory      *rounds.Rounds // nil: all memory is in the execution state
+	frozen      *frozen.Copy
+	push        *push.Source // pages that follow when the container was handed over
+	turn        rounds.Turn
+	slowed      bool           // the container may have been slowed down, as far as is known here
+	auto        *forecast.Auto // nil: the user has named the mode
+	split       *rounds.Split  // nil: all is handed over, or will be undone
+	staged      *staging.Taken // the copy that was staged at the target; nil: nothing was staged
+	volumes     *volumes.Leaving
 
-	// Of mode restart.
-	stopped      bool          // no process of it is left here
-	redirecting  sync.Mutex    // held while the hold is redirected; guards redirectable
-	redirectable *network.Hold // that the target may redirect to itself; nil: none
-	early        *earlyConns   // nil: none
-	// contents that the target has, and that the execution state may refer to; nil: none
-	known *state.Known
-	// heardKnown is whether the target has what is known.
-	heardKnown chan bool
-	warming    chan error    // data is being measured while the target gets ready; nil: it was
-	layers     *comingLayers // of the image; nil: the target had all
+	// contents that the target has, and that the execution state may refer to
+	known  state.Announced
+	layers *comingLayers // of the image; nil: the target had all
 	// ready is closed when the target's engine has started the container, which heardReady says;
 	// nil: it was not asked.
 	ready      chan struct{}
@@ -86,8 +68,10 @@ type source struct {
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	settings migration.Settings) *source {
 	s := &source{agent: agent, move: m, definition: definition, target: node,
-		volumes: chosenVolumes{volumes: definition.Volumes}}
+		volumes: agent.volumes.Leave(definition, node)}
 	s.settings.Set(settings)
+	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
+	s.push, s.packets = s.newPush(), s.newPackets()
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}
@@ -146,7 +130,7 @@ func (s *source) examine(ctx context.Context) error {
 	}
 	s.move.tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
 	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
-	return refuse(append(s.agent.examineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
+	return refuse(append(s.agent.admission.ExamineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
 }
 
 // examineAgain finds what has come since the rounds began and would make the dump fail, while
@@ -208,19 +192,15 @@ func (s *source) send(message migration.Message) {
 // unsent reports whether the final marker certainly stays on this node. A released marker may still be
 // queued in the stream behind unsent content; closing the stream then keeps the marker from leaving.
 func (s *source) unsent() bool {
-	if s.marker.deny() {
+	if s.frozen.DenyFinal() {
 		return true
 	}
-	if !s.marker.given() || s.data.FinalMayHaveLeft() {
-		return false
-	}
-	_ = s.data.Close() // the error is always nil
-	return !s.data.FinalMayHaveLeft()
+	return s.frozen.FinalReleased() && s.link.KeepFinal()
 }
 
 func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
-	s.keepInDoubt(ctx)
-	abort = abort && !s.copyKilled(ctx) // then the target has the only copy that can go on
+	s.frozen.KeepInDoubt(ctx)
+	abort = abort && !s.frozen.Killed(ctx) // then the target has the only copy that can go on
 	var reply *api.OutcomeReply
 	err := s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Outcome(ctx, s.question(abort))
@@ -245,13 +225,9 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 
 func (s *source) ended(result migration.Finish) {
 	s.endLayers()
-	s.endKeeper()
-	if s.early != nil {
-		s.early.end()
-	}
-	s.mu.Lock()
-	data := s.data
-	s.mu.Unlock()
+	s.frozen.EndKeeper()
+	s.link.EndEarly()
+	data := s.link.Data()
 	if data != nil { // Also when it failed: that has cost something, too.
 		s.move.tracker.Counted(carried(s.sent()))
 		if transport, known := data.Transport(); known {

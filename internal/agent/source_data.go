@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
-	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
@@ -31,7 +29,7 @@ func (s *source) stage(ctx context.Context, begin func()) error {
 	// In a cold migration nothing else leaves before the prepare: on a long way measuring takes long.
 	beside := s.move.tracker.Spec.Mode == migration.Cold && !s.lacksImage()
 	if !beside {
-		if err := s.measure(ctx, s.expectedState()); err != nil {
+		if err := s.link.Measure(ctx, s.expectedState()); err != nil {
 			return err
 		}
 	}
@@ -42,14 +40,14 @@ func (s *source) stage(ctx context.Context, begin func()) error {
 	if err := s.bringFirst(ctx); err != nil {
 		return err
 	}
-	if err := s.section(kindStaged, "", nil); err != nil {
+	if err := s.link.Section(kindStaged, "", nil); err != nil {
 		return err
 	}
-	if err := s.data.Flush(); err != nil {
+	if err := s.link.Data().Flush(); err != nil {
 		return err
 	}
 	if beside {
-		s.warming = guard.Go(func() error { return s.measure(s.agent.ctx, s.expectedState()) })
+		s.link.MeasureBeside(s.agent.ctx, s.expectedState())
 	}
 	return nil
 }
@@ -60,7 +58,7 @@ func (s *source) expectedState() int64 {
 	if s.lacksImage() {
 		return 0 // that is much
 	}
-	if expected := s.auto.frozenBytes(); expected > 0 && s.move.tracker.Spec.Mode == migration.Cold {
+	if expected := s.auto.FrozenBytes(); expected > 0 && s.move.tracker.Spec.Mode == migration.Cold {
 		return int64(predict.StateMargin * expected)
 	}
 	return max(predict.LeastState, s.offered.MemoryBytes/predict.StateShare)
@@ -80,14 +78,10 @@ func (s *source) expectedRest() int64 {
 }
 
 func (s *source) openData(ctx context.Context) error {
-	s.limiter.SetRate(s.settings.Get().BandwidthLimit)
-	data, err := s.dialData(ctx, purposeMigration, s.agent.cores)
+	data, err := s.link.Open(ctx, purposeMigration)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.data, s.out = data, stream.NewSections(data, s.move.tracker.Transferred)
-	s.mu.Unlock()
 	go s.move.guarded(func() { s.listen(data) })()
 	go s.agent.guarded(func() {
 		<-s.move.done
@@ -103,10 +97,10 @@ func (s *source) guard(ctx context.Context) (done func()) {
 		s.closePages(context.Cause(ctx))
 		s.closeFiles()
 		if s.control.current() == nil {
-			_ = s.data.Close() // There is nobody to tell why.
+			_ = s.link.Data().Close() // There is nobody to tell why.
 			return
 		}
-		_ = s.data.Abort(plain(context.Cause(ctx)))
+		_ = s.link.Data().Abort(plain(context.Cause(ctx)))
 	})
 	return func() { stop() }
 }
@@ -131,66 +125,14 @@ func (s *source) hearSection(data *stream.Session) error {
 	case section.Kind == precopy.KindPlaced, section.Kind == precopy.KindClaims:
 		return s.hearPages(section)
 	case section.Kind == kindHeard:
-		return s.hearKnown(section.Name)
+		return s.known.Hear(section.Name)
 	case section.Kind == kindReady:
 		return s.hearReady()
 	case section.Kind == kindRedirected:
-		return s.redirect()
+		return s.packets.Redirect()
 	default:
 		return fmt.Errorf("a section %.40q comes from the target", section.Kind)
 	}
-}
-
-// measure opens the connection's window and chooses the codec by what it carries. If the bandwidth
-// is known, or all that is to leave is so little, a window is enough that holds so much; 0: the
-// link's.
-func (s *source) measure(ctx context.Context, enough int64) error {
-	known := s.agent.peers.WayTo(s.target.Name)
-	unknown := known.BandwidthBitsPerSecond == 0 || known.Seen > cluster.ProbeEvery.Seconds()
-	if unknown && (enough > predict.LittleState || s.move.tracker.Spec.Mode != migration.Cold) {
-		enough = 0
-	}
-	budget := stream.Budget{Enough: enough}
-	if !unknown {
-		budget.BitsPerSecond = known.BandwidthBitsPerSecond
-	}
-	link, err := s.data.Warm(ctx, budget)
-	if err != nil {
-		return fmt.Errorf("measure the link to %s: %w", s.target.Name, err)
-	}
-	switch {
-	case enough == 0:
-		s.agent.peers.NoteLink(s.target.Name, link)
-	default: // what little shows is not exact
-		link.BandwidthBitsPerSecond = known.BandwidthBitsPerSecond
-	}
-	choice := stream.Choose(link.BandwidthBitsPerSecond, s.agent.cores)
-	if err := s.data.SetCodec(choice.Codec); err != nil {
-		return err
-	}
-	s.move.tracker.Measured(link, choice, s.settings.Get().BandwidthLimit)
-	s.move.tracker.Clock(link.Clock)
-	return nil
-}
-
-// warm opens the window of the data connection just before it counts, unless that is being done.
-// What was staged may have taken long, and an idle connection loses its window.
-func (s *source) warm(ctx context.Context) error {
-	if s.warming != nil {
-		select {
-		case err := <-s.warming:
-			s.warming = nil
-			return err
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	link, err := s.data.Warm(ctx, stream.Budget{Enough: s.expectedRest(),
-		BitsPerSecond: s.move.tracker.Link().BandwidthBitsPerSecond})
-	if err == nil {
-		s.move.tracker.Clock(link.Clock)
-	}
-	return err
 }
 
 // sendKnown sends ahead what CRIU's images will have in them that hardly ever changes. Without that
@@ -206,50 +148,23 @@ func (s *source) sendKnown(ctx context.Context) error {
 			"error", err)
 		return nil
 	}
-	if known.Empty() {
-		return nil
-	}
-	s.mu.Lock()
-	s.known, s.heardKnown = known, make(chan bool, 1)
-	s.mu.Unlock()
-	if err := s.section(kindKnown, "", known.All()); err != nil {
-		return err
-	}
-	return s.data.Flush()
-}
-
-// hearKnown takes what the target says of what was sent ahead.
-func (s *source) hearKnown(answer string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if answer != heardAll && answer != heardNone {
-		return fmt.Errorf("unknown answer of the target about pages of files sent ahead: %.40q", answer)
-	}
-	select {
-	case s.heardKnown <- answer == heardAll:
-		return nil
-	default: // also if there is nothing to say anything of
-		return errors.New("the target answered about pages of files that it was not sent")
-	}
+	return s.known.Send(known, func(content []byte) error {
+		if err := s.link.Section(kindKnown, "", content); err != nil {
+			return err
+		}
+		return s.link.Data().Flush()
+	})
 }
 
 // awaitKnown waits until the target has what was sent ahead, or has said that it cannot have it.
 func (s *source) awaitKnown(ctx context.Context) error {
-	if s.known == nil {
-		return nil
+	refused, err := s.known.Await(ctx)
+	if refused {
+		s.agent.log.Warn("all changed pages of files are sent in the freeze: the target could not take "+
+			"them from the image's layers; see its log",
+			"container", s.definition.Name)
 	}
-	select {
-	case all := <-s.heardKnown:
-		if !all {
-			s.known = nil
-			s.agent.log.Warn("all changed pages of files are sent in the freeze: the target could not take "+
-				"them from the image's layers; see its log",
-				"container", s.definition.Name)
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return err
 }
 
 func (s *source) findKnown(ctx context.Context) (*state.Known, error) {
@@ -261,22 +176,13 @@ func (s *source) findKnown(ctx context.Context) (*state.Known, error) {
 	return known, memory.ChangedFilePages(pids, known.Add)
 }
 
-// section sends a small section whole.
-func (s *source) section(kind, name string, content []byte) error {
-	return s.out.Whole(kind, name, content)
-}
-
-// begin starts a section; what is written to it counts as progress. Close must be called: it lets
-// the next one begin.
-func (s *source) begin(kind, name string) (io.WriteCloser, error) { return s.out.Begin(kind, name) }
-
 // transfer sends what is left, and the final marker with the content that the mode gives it. The
 // journal is written and the frozen copy is held while the bytes leave. The marker leaves only when
 // nobody else can run the copy here: with the marker, the target may have the only one.
 func (s *source) transfer(ctx context.Context, content func(context.Context) ([]byte, error)) error {
 	defer s.guard(ctx)()
-	s.marker.withhold()
-	held := guard.Go(func() error { return s.awaitHeld(ctx) })
+	s.frozen.WithholdFinal()
+	held := guard.Go(func() error { return s.frozen.AwaitHeld(ctx) })
 	permission := guard.Go(func() error { return s.move.mayEmitFinal(ctx) }) // the journal takes as long
 	manifest, err := content(ctx)
 	if err = errors.Join(err, <-held, <-permission); err == nil {
@@ -286,25 +192,28 @@ func (s *source) transfer(ctx context.Context, content func(context.Context) ([]
 		return err
 	}
 	s.move.tracker.Counted(carried(s.sent()))
-	return s.beginPush(ctx)
+	if s.memory == nil {
+		return nil
+	}
+	return s.push.Begin(ctx, s.memory, s.pages)
 }
 
 // sendFinal sends the final marker: from now on this node does not decide alone.
 func (s *source) sendFinal(ctx context.Context, manifest []byte) error {
-	if s.ranUnheld(ctx) || !s.marker.release() {
-		return s.errExposed()
-	}
-	if err := s.section(kindFinal, "", manifest); err != nil {
+	if err := s.frozen.ReleaseFinal(ctx); err != nil {
 		return err
 	}
-	return s.data.Finish()
+	if err := s.link.Section(kindFinal, "", manifest); err != nil {
+		return err
+	}
+	return s.link.Data().Finish()
 }
 
 // sendState sends the state of the frozen processes, and what of memory and files is left. It
 // returns the content of the final marker.
 func (s *source) sendState(ctx context.Context) ([]byte, error) {
 	if s.memory != nil {
-		if err := s.memory.Finish(ctx, dumped{s.departure, s.imagesDir()}, s.out); err != nil {
+		if err := s.memory.Finish(ctx, dumped{s.departure, s.imagesDir()}, s.link.Out()); err != nil {
 			return nil, err
 		}
 	}
@@ -315,7 +224,7 @@ func (s *source) sendState(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.files.freeze(ctx, s.out, s.files.trees.Last); err != nil {
+	if err := s.files.freeze(ctx, s.link.Out(), s.files.trees.Last); err != nil {
 		return nil, err
 	}
 	return json.Marshal(finalMarker{State: sent})

@@ -13,6 +13,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
+// markAfter is how long a copy that is about to be removed may stay without its engine showing that it
+// has moved.
+const markAfter = time.Second
+
 // destroy removes the frozen copy, once the target has on disk what it received: in the freeze it
 // had no time for that. An operator who says that the container runs at the target may say so
 // because that node cannot be asked.
@@ -22,12 +26,12 @@ func (s *source) destroy(ctx context.Context) error {
 		defer close(kept)
 		s.keepResidual(ctx)
 	})()
-	stop := s.marking(ctx, markAfter)
+	stop := s.frozen.Marking(ctx, markAfter)
 	err := s.awaitCopy(ctx)
 	stop()
 	<-kept
 	if err != nil {
-		s.markMoved(ctx)
+		s.frozen.MarkMoved(ctx)
 		return err
 	}
 	if err := s.agent.network.SaveConntrack(s.definition.Network.Address); err != nil {
@@ -38,7 +42,7 @@ func (s *source) destroy(ctx context.Context) error {
 	}
 	s.agent.adopter.Drop(s.definition.ID) // its address is not given back
 	s.forgetShared(ctx)
-	s.agent.placements.left(s.definition.ID, gone{s.target.Name, s.id()}, s.residualCopy())
+	s.agent.placements.Left(s.definition.ID, s.target.Name, s.id(), s.residualCopy())
 	return nil
 }
 

@@ -11,20 +11,20 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/copies"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// fileSource carries a container's files to the target: in rounds while it runs, over a data
-// connection of their own, and what is left in the freeze, over the migration's, which is warm
-// then.
+// fileSource carries a container's files to the target: in rounds while it runs, over a data connection of
+// their own, and what is left in the freeze, over the migration's, which is warm then.
 type fileSource struct {
-	trees   *files.Source
+	trees   *copies.Source
 	tracker *progress.Tracker
-	history []files.RoundStats // of rounds while the container ran
-	at      time.Time          // the last of them ended
+	history []copies.Stats // of rounds while the container ran
+	at      time.Time      // the last of them ended
 
 	data    *stream.Session // for rounds; nil: there are none
 	out     *stream.Sections
@@ -46,9 +46,8 @@ func (s *source) makeFiles(ctx context.Context) error {
 		return err
 	}
 	defer files.LetGo(trees)
-	source, err := files.NewSource(files.SourceConfig{
-		Trees: s.movable(trees), Dir: s.filesDir(), Workers: s.agent.cores, Mapped: s.mapped,
-	})
+	source, err := copies.NewSource(copies.Config{Trees: s.movable(trees), Dir: s.filesDir(),
+		Workers: s.agent.cores, Mapped: s.mapped})
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (s *source) openFiles(ctx context.Context) error {
 	if err := s.makeFiles(ctx); err != nil || s.files.data != nil {
 		return err
 	}
-	data, err := s.dialData(ctx, purposeFiles, s.agent.cores)
+	data, err := s.link.OpenMore(ctx, purposeFiles, s.agent.cores)
 	if err != nil {
 		return err
 	}
@@ -96,7 +95,7 @@ func (s *source) openFiles(ctx context.Context) error {
 			s.move.tell(migration.PeerLost{Error: "files: " + err.Error()})
 		}
 	}))
-	if err := data.SetCodec(s.data.Codec()); err != nil {
+	if err := data.SetCodec(s.link.Data().Codec()); err != nil {
 		return err
 	}
 	return s.resumeFiles()
@@ -143,11 +142,11 @@ func (s *source) closeFiles() {
 }
 
 // round sends what has changed while the container runs. It is over when the target has it in place.
-func (f *fileSource) round(ctx context.Context) (files.RoundStats, error) {
+func (f *fileSource) round(ctx context.Context) (copies.Stats, error) {
 	began := time.Now()
 	section, err := f.out.Begin(kindFiles, "")
 	if err != nil {
-		return files.RoundStats{}, err
+		return copies.Stats{}, err
 	}
 	stats, err := f.trees.Round(ctx, section, nil)
 	if err = errors.Join(err, section.Close()); err != nil {
@@ -170,8 +169,8 @@ func (f *fileSource) round(ctx context.Context) (files.RoundStats, error) {
 	return stats, nil
 }
 
-// freezeRound is files.Source's Final or Last.
-type freezeRound func(ctx context.Context, w io.Writer, progress func(sent int64)) (files.RoundStats, error)
+// freezeRound is copies.Source's Final or Last.
+type freezeRound func(ctx context.Context, w io.Writer, progress func(sent int64)) (copies.Stats, error)
 
 // freeze sends what has changed last: Final, which looks at everything while the container is
 // dumped, and then Last, for what the dump leaves in the file system. The target does not say when

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/copies"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
@@ -82,7 +82,7 @@ const outrunTime = 5 * time.Second
 // outrun reports whether nearly as much was written while all files were copied as there is of them:
 // what comes after that is more each time. Programs that use their files again, as a broker does,
 // leave much less.
-func outrun(history []files.RoundStats) bool {
+func outrun(history []copies.Stats) bool {
 	if len(history) < 2 {
 		return false
 	}

@@ -28,30 +28,31 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "one.so"), content)
 	// the target has no layer
-	for answer, file := range map[string]string{heardAll: "/none.so", heardNone: "/one.so"} {
+	for answer, file := range map[string]string{state.HeardAll: "/none.so", state.HeardNone: "/one.so"} {
 		near, far := streamtest.Pair(t)
-		s := &source{agent: a, known: state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"})),
-			heardKnown: make(chan bool, 1)}
-		s.known.Add(memory.FilePage{Content: page, File: file})
-		sent := s.known.All()
-		s.known.Release()
+		s := &source{agent: a}
+		known := state.NewKnown(state.NewLayers(oneLayer(dir), []string{"layer"}))
+		known.Add(memory.FilePage{Content: page, File: file})
+		var sent []byte
+		err := s.known.Send(known, func(content []byte) error {
+			sent = content
+			return nil
+		})
+		known.Release()
 		failed := make(chan error, 1)
 		go func() {
 			_, err := (&target{agent: a, data: far}).takeKnown(bytes.NewReader(sent))
 			failed <- err
 		}()
-		section, err := near.Next()
+		section, next := near.Next()
+		err = errors.Join(err, next)
 		if err != nil || section.Kind != kindHeard || section.Name != answer {
 			t.Fatalf("%q %q is the answer, %v, not %s", section.Kind, section.Name, err, answer)
 		}
-		if err := errors.Join(<-failed, s.hearKnown(section.Name), s.awaitKnown(t.Context())); err != nil ||
-			(s.known != nil) != (answer == heardAll) {
-			t.Errorf("%s: %v, known: %v", answer, err, s.known != nil)
+		if err := errors.Join(<-failed, s.known.Hear(section.Name), s.awaitKnown(t.Context())); err != nil ||
+			(s.known.Known() != nil) != (answer == state.HeardAll) {
+			t.Errorf("%s: %v, known: %v", answer, err, s.known.Known() != nil)
 		}
-	}
-	if (&source{}).hearKnown(heardAll) == nil ||
-		(&source{heardKnown: make(chan bool, 1)}).hearKnown("some") == nil {
-		t.Error("an answer was taken that makes no sense")
 	}
 }
 
@@ -62,8 +63,8 @@ func TestNothingKnown(t *testing.T) {
 	if _, err := s.findKnown(t.Context()); err == nil {
 		t.Fatal("the processes of no container were found")
 	}
-	if err := s.sendKnown(t.Context()); err != nil || s.known != nil {
-		t.Errorf("it ends with %v, known: %v", err, s.known)
+	if err := s.sendKnown(t.Context()); err != nil || s.known.Known() != nil {
+		t.Errorf("it ends with %v, known: %v", err, s.known.Known())
 	}
 }
 

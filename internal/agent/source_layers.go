@@ -38,7 +38,7 @@ func (s *source) beginLayers() {
 	}
 	ctx, cancel := context.WithCancel(s.agent.ctx)
 	coming := &comingLayers{
-		transfer: &layers.Transfer{ID: s.id(), Node: s.target.Name, Limiter: &s.limiter,
+		transfer: &layers.Transfer{ID: s.id(), Node: s.target.Name, Limiter: s.link.Limiter(),
 			Sent: s.move.tracker.Transferred},
 		cancel: cancel, done: make(chan struct{}),
 	}

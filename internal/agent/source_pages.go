@@ -23,7 +23,7 @@ func (s *source) openPages(ctx context.Context) error {
 		<-s.move.done
 		s.closePages(errors.New("the migration has ended"))
 	})()
-	if err := pages.Begin(s.out); err != nil {
+	if err := pages.Begin(s.link.Out()); err != nil {
 		return err
 	}
 	if s.staged == nil && s.reservation.GetFootprint() {
@@ -34,10 +34,10 @@ func (s *source) openPages(ctx context.Context) error {
 		s.move.tracker.Decided(fmt.Sprintf("%s has a residual memory copy of %d pages", s.target.Name, known))
 	}
 	lanes := precopy.Lanes{
-		Main: s.data, Target: s.target.Name, Note: s.move.tracker.Decided,
+		Main: s.link.Data(), Target: s.target.Name, Note: s.move.tracker.Decided,
 		Log: s.agent.log.With("migration", s.id()),
 		Dial: func(ctx context.Context) (*stream.Session, error) {
-			return s.dialData(ctx, precopy.PurposePages, 1)
+			return s.link.OpenMore(ctx, precopy.PurposePages, 1)
 		},
 	}
 	go s.move.guarded(func() { pages.Widen(ctx, lanes) })()
@@ -51,43 +51,12 @@ func (s *source) newPages() (*precopy.Sender, error) {
 	return precopy.NewSender(s.move.tracker.Transferred)
 }
 
-// dialData opens a data connection, with workers that compress. All connections of a migration
-// share its bandwidth limit.
-func (s *source) dialData(ctx context.Context, purpose string, workers int) (*stream.Session, error) {
-	options := s.agent.streamOptions()
-	options.Limiter, options.Workers, options.Beside, options.Eager = &s.limiter, workers, s.data, true
-	data, err := s.dialSession(ctx, stream.Hello{Purpose: purpose}, options)
-	if err != nil {
-		return nil, err
-	}
-	data.Adapt(func(from, to stream.Codec) {
-		s.agent.log.Debug("codec", "migration", s.id(), "from", from.String(), "to", to.String(), "link",
-			data.LinkBitsPerSecond())
-		s.move.tracker.ChangedCodec(from, to)
-	})
-	return data, nil
-}
-
-func (s *source) dialSession(ctx context.Context, hello stream.Hello,
-	options stream.Options) (*stream.Session, error) {
-	conn, err := s.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	hello.Migration = s.id()
-	data, err := stream.Open(ctx, conn, hello, options)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return data, nil
-}
-
 // linkSeen is what the data connections have got through, in bits per second, the last time that
 // the link was the limit; 0: it never was.
 func (s *source) linkSeen() (bitsPerSecond float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	bitsPerSecond = s.data.LinkBitsPerSecond()
+	bitsPerSecond = s.link.Data().LinkBitsPerSecond()
 	if s.pages != nil {
 		bitsPerSecond += s.pages.LinkBitsPerSecond()
 	}
@@ -110,7 +79,7 @@ func (s *source) closePages(why error) {
 func (s *source) sent() stream.Counters {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	counters := s.data.Counters()
+	counters := s.link.Data().Counters()
 	if s.files != nil && s.files.data != nil {
 		counters = counters.Plus(s.files.data.Counters())
 	}

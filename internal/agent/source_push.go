@@ -3,267 +3,71 @@ package agent
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"time"
 
-	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/memory/postcopy"
+	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// openPush opens the two connections over which pages follow that stay here. It is done before the
-// freeze, which must not wait for that, and again whenever they broke.
-func (s *source) openPush(ctx context.Context) error {
-	pair := rand.Text() // a connection of an earlier try may come late
-	var urgent *stream.Session
-	opened := beside(ctx, func(ctx context.Context) (err error) {
-		urgent, err = s.dialPush(ctx, push.PurposeUrgent, pair)
-		return err
+// newPush makes what sends the pages that stay here.
+func (s *source) newPush() *push.Source {
+	return push.NewSource(s.agent.ctx, push.SourceConfig{
+		Copy: frozenPages{s.frozen}, Link: pushLink{s}, Migration: leavingMove{s.move},
+		Figures: s.move.tracker, Spill: push.SpillConfig{
+			Path: s.agent.moves.spillPath(s.id()), Migration: s.id(),
+			Exchange: s.exchangeSpillKey, Note: s.move.tracker.Decided,
+		},
+		Name: s.definition.Name, Target: s.target.Name, Decide: s.decideRemedy(),
+		Silence: s.agent.config.peerTimeout(), Log: s.agent.log,
 	})
-	polite, err := s.dialPush(ctx, push.PurposePush, pair)
-	if err := opened(err); err != nil {
-		return errors.Join(err, closeSessions(urgent, polite))
-	}
-	if s.pusher == nil {
-		d := push.NewSender()
-		s.setPusher(d)
-		s.move.tracker.Pushes(d.Report, d.Bytes)
-	}
-	s.pusher.Connected(urgent, polite)
-	return nil
 }
 
-// closeSessions closes those that there are.
-func closeSessions(sessions ...*stream.Session) (err error) {
-	for _, session := range sessions {
-		if session != nil {
-			err = errors.Join(err, session.Close())
-		}
-	}
-	return err
-}
+// frozenPages is the frozen copy, for the push of its pages.
+type frozenPages struct{ *frozen.Copy }
 
-func (s *source) setPusher(d *push.Sender) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pusher = d
-}
-
-// pushDialTimeout bounds one try to reach the target: a link that is down tells nobody, and the
-// next try may succeed.
-const pushDialTimeout = 5 * time.Second
-
-func (s *source) dialPush(ctx context.Context, purpose, pair string) (*stream.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, pushDialTimeout)
-	defer cancel()
-	options := s.agent.streamOptions()
-	options.Workers, options.Beside, options.Limiter = 1, s.data, &s.limiter
-	// The codec stays: a session that leaves the link nearly empty cannot see whether the link is the limit.
-	switch purpose {
-	case push.PurposeUrgent:
-		options.Urgent, options.Codec = true, stream.S2
-	case push.PurposePush:
-		options.Polite, options.ExpectedBitsPerSecond, options.Codec = true, s.bandwidth(), s.codec()
-	}
-	session, err := s.dialSession(ctx, stream.Hello{Purpose: purpose, Pair: pair}, options)
+// Memory implements push.FrozenCopy.
+func (c frozenPages) Memory(ctx context.Context, elsewhere bool) (push.Frozen, error) {
+	opened, err := c.Copy.Memory(ctx, elsewhere)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s for the pages that stayed here: %w", s.target.Name, err)
-	}
-	return session, nil
-}
-
-// codec is what gets most through the link, as far as is known.
-func (s *source) codec() stream.Codec {
-	if s.data == nil {
-		return stream.Choose(0, s.agent.cores).Codec
-	}
-	return s.data.Codec()
-}
-
-// bandwidth is what the link is known to carry, in bits per second; 0: nothing is known.
-func (s *source) bandwidth() float64 {
-	if s.data == nil { // this agent was started after the container had been handed over
-		return 0
-	}
-	return cmp.Or(s.linkSeen(), s.move.tracker.Link().BandwidthBitsPerSecond)
-}
-
-// mostSoon is how many pages follow before all others.
-const mostSoon = 256
-
-// beginPush begins to serve remote faults as soon as all that the restore needs has left: the restore
-// may touch pages that stayed here. Pages that no process waits for stay until the container runs:
-// sending them would take the processor from the restore.
-func (s *source) beginPush(ctx context.Context) error {
-	if s.memory == nil || s.pusher == nil {
-		return nil
-	}
-	remote, hot := s.memory.Remote()
-	count := push.Count(remote)
-	s.pusher.Stays(count)
-	if count == 0 {
-		s.pusher.Disconnect()
-		s.setPusher(nil)
-		s.move.tracker.Pushes(nil, nil)
-		return nil
-	}
-	soon, err := s.memory.Soon(mostSoon)
-	if err != nil {
-		s.agent.log.Warn("cannot tell which pages the container touches next; they are sent on "+
-			"request", "container", s.definition.Name, "error", err)
-	}
-	stay := push.Stay{
-		Remote: remote, Hot: hot, Soon: soon, Known: s.pages.Had, Key: s.pages.Key(), Waits: true,
-	}
-	if err := s.makeServer(ctx, stay); err != nil {
-		return err
-	}
-	s.pusher.Serve(s.agent.ctx)
-	return nil
-}
-
-// makeServer makes what gives the pages of the frozen processes.
-func (s *source) makeServer(ctx context.Context, stay push.Stay) error {
-	frozen, err := s.openFrozen(ctx)
-	if err != nil {
-		return err
-	}
-	stay.Copy, stay.Spill, stay.Gone = push.Copy{Frozen: frozen, Ran: s.hasRun}, s.spill, s.rebooted()
-	stay.Silent, stay.Since = s.agent.config.peerTimeout(), time.Now()
-	// by the target's clock: good enough for a report
-	if resumed := s.move.record().Resumed; !resumed.IsZero() {
-		stay.Since = resumed
-	}
-	return s.pusher.Make(s.agent.ctx, stay)
-}
-
-// hasRun says that the frozen processes have, if they have: their memory is not what it was.
-func (s *source) hasRun() error {
-	if s.ran.Load() {
-		return fmt.Errorf("%w, which has run: its memory has changed", engine.ErrThawed)
-	}
-	return nil
-}
-
-// copyProcesses are those of the frozen copy: none if an earlier agent has come as far as to end them.
-func (s *source) copyProcesses(ctx context.Context) ([]int, error) {
-	of := s.agent.engines.EngineFor(s.definition)
-	pids, err := of.Processes(ctx, s.definition.ID)
-	if err == nil {
-		return pids, nil
-	}
-	if one, unknown := of.Inspect(ctx, s.definition.ID); copyIsGone(one, unknown) {
-		return nil, nil
-	}
-	return nil, err
-}
-
-// rebooted reports whether this node was, since the migration began: then the frozen processes are no more.
-func (s *source) rebooted() bool { return s.move.journal.boot != s.agent.boot }
-
-// hasFrozen reports whether the frozen processes are here.
-func (s *source) hasFrozen(ctx context.Context) bool {
-	if s.rebooted() {
-		return false
-	}
-	pids, err := s.copyProcesses(ctx)
-	return err == nil && len(pids) > 0
-}
-
-// copyIsGone tells of what an engine says of a frozen copy whether it is no more.
-func copyIsGone(one engine.Container, err error) bool {
-	return errors.Is(err, engine.ErrNotFound) || err == nil && one.State != engine.Frozen
-}
-
-// openFrozen opens the memory of the frozen processes. None is left of those of another boot, whatever its
-// engine runs now.
-func (s *source) openFrozen(ctx context.Context) (*memory.Frozen, error) {
-	if s.rebooted() {
-		return memory.OpenFrozen(nil)
-	}
-	pids, err := s.copyProcesses(ctx)
-	if err != nil && !s.spill.Whole() {
 		return nil, err
 	}
-	return memory.OpenFrozen(pids)
+	return opened, nil
 }
 
-// pushPages stays until the target has all pages that stayed here. If the connections break it
-// fails, and is tried again until an operator says that it need not.
+// pushLink is the way of pages that stayed here.
+type pushLink struct{ source *source }
+
+// OpenWith implements push.Link.
+func (l pushLink) OpenWith(ctx context.Context, hello stream.Hello,
+	options stream.Options) (*stream.Session, error) {
+	return l.source.link.OpenWith(ctx, hello, options)
+}
+
+// Codec implements push.Link.
+func (l pushLink) Codec() stream.Codec { return l.source.link.Codec() }
+
+// BitsPerSecond implements push.Link.
+func (l pushLink) BitsPerSecond() float64 {
+	if l.source.link.Data() == nil { // this agent was started after the container had been handed over
+		return 0
+	}
+	return cmp.Or(l.source.linkSeen(), l.source.move.tracker.Link().BandwidthBitsPerSecond)
+}
+
+// pushPages stays until the target has all pages that stayed here.
 func (s *source) pushPages(ctx context.Context) error {
-	nothingStayed := s.pusher == nil && s.memory != nil
-	if nothingStayed || s.move.record().Resolved {
-		return s.endPush()
+	if s.memory == nil { // an earlier agent has handed the container over
+		return s.push.Run(ctx, nil)
 	}
-	defer s.marking(ctx, 0)()
-	if s.pusher == nil || !s.pusher.Serving() {
-		if err := s.reopenPush(ctx); err != nil {
-			return err
-		}
-	}
-	s.pusher.Begin()
-	if s.memory != nil {
-		remote, _ := s.memory.Remote()
-		s.pusher.Spill(s.agent.ctx, remote)
-	}
-	err := s.pusher.Wait(ctx)
-	if errors.Is(err, postcopy.ErrSource) { // to try again would not bring them back
-		return &migration.Refusal{Problems: []migration.Problem{{
-			What: "memory of " + s.definition.Name + " here", Why: err.Error(), Remedy: fmt.Sprintf(
-				`it is lost; decide at %s: "godwit migration resolve %s --runs-at target `+
-					`--missing-pages fail" or kill`, s.target.Name, s.id()),
-		}}}
-	}
-	if err != nil {
-		return fmt.Errorf("pages to %s: %w", s.target.Name, err)
-	}
-	if err := s.pusher.Incomplete(); err != nil {
-		return fmt.Errorf("pages to %s: %w", s.target.Name, err)
-	}
-	if err := s.pusher.Killed(); err != nil {
-		return s.lost(err)
-	}
-	return s.endPush()
-}
-
-// reopenPush goes on after the connections broke, or this agent was started again. The target says
-// what it lacks.
-func (s *source) reopenPush(ctx context.Context) error {
-	if err := s.openPush(ctx); err != nil {
-		return err
-	}
-	if err := s.spill.Tell(ctx); err != nil {
-		return err
-	}
-	s.protectAgain(ctx)
-	if !s.pusher.Made() {
-		if err := s.recoverSpill(ctx); err != nil {
-			return err
-		}
-		if err := s.makeServer(ctx, push.Stay{}); err != nil {
-			return err
-		}
-	}
-	s.pusher.Serve(s.agent.ctx)
-	return nil
-}
-
-// lost makes a refusal of a container that is no more at the target, whose copy here is whole.
-func (s *source) lost(err error) error {
-	return &migration.Refusal{Problems: []migration.Problem{{
-		What: s.definition.Name + " at " + s.target.Name, Why: err.Error(), Remedy: s.decideRemedy(),
-	}}}
+	return s.push.Run(ctx, s.memory)
 }
 
 // mayTakeBack refuses to let the container go on here that has been handed over, if it is not here
 // any more, or if the target is well and takes its memory.
 func (s *source) mayTakeBack(ctx context.Context, force bool) error {
-	if !force && s.copyKilled(ctx) {
+	if !force && s.frozen.Killed(ctx) {
 		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: it would "+
 			"exit as soon as it was thawed. Wait for %s, or decide that the container runs there; --force "+
 			"ends the copy here", errRefused, s.definition.Name, s.target.Name)
@@ -271,28 +75,15 @@ func (s *source) mayTakeBack(ctx context.Context, force bool) error {
 	if s.move.record().State != migration.Committed {
 		return nil // the machine says whether there is something to resolve
 	}
-	s.protectAgain(ctx)
-	one, err := s.agent.engines.EngineFor(s.definition).Inspect(ctx, s.definition.ID)
-	if copyIsGone(one, err) {
+	s.frozen.KeepAgain(ctx)
+	gone, err := s.frozen.Gone(ctx)
+	if gone {
 		return fmt.Errorf("%w: this node no longer has the frozen copy of %s: the container runs at %s or "+
 			"nowhere", errRefused, s.definition.Name, s.target.Name)
 	}
-	s.mu.Lock() // a step may be at it
-	d := s.pusher
-	s.mu.Unlock()
-	if err == nil && d != nil && d.Healthy(s.agent.config.peerTimeout()) {
+	if err == nil && s.push.Healthy(s.agent.config.peerTimeout()) {
 		return fmt.Errorf("%w: %s appears to be receiving the memory of %s. If it has failed, this node "+
 			"notices within seconds: try again then", errRefused, s.target.Name, s.definition.Name)
 	}
 	return err
-}
-
-// endPush ends it, wherever it is, and what was spilled for it. Doing nothing is success.
-func (s *source) endPush() error {
-	return s.endSpill(func() error {
-		if s.pusher == nil {
-			return nil
-		}
-		return s.pusher.Close()
-	})
 }

@@ -17,7 +17,7 @@ const residualTime = 10 * time.Second
 // elsewhere by now, before the container is destroyed. A failure does not matter to the migration.
 func (s *source) keepResidual(ctx context.Context) {
 	keep := max(s.settings.Get().KeepResidual,
-		s.agent.placements.residualTime(s.definition.ID, s.agent.self.Name))
+		s.agent.placements.ResidualTime(s.definition.ID, s.agent.self.Name))
 	if keep == 0 || s.offered == nil {
 		return
 	}

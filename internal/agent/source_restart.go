@@ -10,9 +10,8 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // In mode restart, the source stops the container and dumps nothing.
@@ -99,16 +98,13 @@ func (s *source) prepareStop(ctx context.Context) error {
 	if err := s.proveAgain(ctx); err != nil {
 		return err
 	}
-	hold, err := s.agent.network.Prepare(s.definition.Network.Address)
+	err := s.packets.Prepare()
+	if err == nil {
+		err = s.link.WarmFully(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	s.hold = hold
-	link, err := s.data.Warm(ctx, stream.Budget{})
-	if err != nil {
-		return err
-	}
-	s.move.tracker.Clock(link.Clock)
 	if len(s.files.history) > 0 && s.settings.Get().Checkpoints == 0 {
 		err = s.followFiles(ctx)
 	}
@@ -116,13 +112,9 @@ func (s *source) prepareStop(ctx context.Context) error {
 	return errors.Join(err, s.sameAgain(ctx))
 }
 
-// holdNew has those who want to connect wait, until a container runs again that they can connect
-// to. All that belongs to connections that there are goes on to the container: it can bring them to
-// their end.
-func (s *source) holdNew(context.Context) error {
-	s.held = true
-	return s.hold.StartRequests(network.Local(s.definition.ID))
-}
+// holdNew has those who want to connect wait, until a container runs again that they can connect to. All that
+// belongs to connections that there are goes on to the container: it can bring them to their end.
+func (s *source) holdNew(context.Context) error { return s.packets.HoldRequests() }
 
 // stop ends the container.
 func (s *source) stop(ctx context.Context) error {
@@ -133,43 +125,14 @@ func (s *source) stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.setRedirectable(s.hold)
+	s.packets.Stopped()
 	return nil
 }
 
-// stoppedNow reports whether no process of the container is left here.
-func (s *source) stoppedNow() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stopped
-}
-
-// setRedirectable sets the hold that the target may redirect to itself; nil: none (any more).
-func (s *source) setRedirectable(hold *network.Hold) {
-	s.redirecting.Lock() // not while it is being redirected
-	defer s.redirecting.Unlock()
-	s.redirectable = hold
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stopped = hold != nil
-}
-
-// redirect sends packets that open no connection to the target, which is ready for them: answers to what
-// its copy asks others on probation. The target at once resets the connections of the container that was
-// stopped.
-func (s *source) redirect() error {
-	s.redirecting.Lock()
-	defer s.redirecting.Unlock()
-	if s.redirectable == nil || !s.move.record().Final {
-		return nil // the target has no say in this, or no longer
-	}
-	return s.redirectable.StartRequests(network.Via(s.target.Name))
-}
-
 // mapped tells which files are mapped by processes; after the stop there are none.
-func (s *source) mapped(ctx context.Context) (files.Mapped, error) {
-	if s.stoppedNow() {
-		return files.Mapped{}, nil
+func (s *source) mapped(ctx context.Context) (compare.Mapped, error) {
+	if s.packets.StoppedNow() {
+		return compare.Mapped{}, nil
 	}
 	return s.agent.mappedFiles(ctx, s.definition)
 }
@@ -189,7 +152,7 @@ func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	for _, round := range []freezeRound{s.files.trees.Final, s.files.trees.Last} {
-		if err := s.files.freeze(ctx, s.out, round); err != nil {
+		if err := s.files.freeze(ctx, s.link.Out(), round); err != nil {
 			return nil, err
 		}
 	}
@@ -200,12 +163,12 @@ func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
 // be in the way of the new one, so it gets a network of its own; those who want to connect go on
 // waiting until it is healthy.
 func (s *source) revive(ctx context.Context) error {
-	s.setRedirectable(nil)
+	s.packets.Reviving()
 	halted, err := s.agent.engines.EngineFor(s.definition).Halted(ctx, s.definition.ID)
 	if err != nil || !halted {
 		return err
 	}
-	if err := s.renewNetwork(ctx); err != nil {
+	if err := s.packets.Renew(ctx); err != nil {
 		return fmt.Errorf("network of %s: %w", s.definition.Name, err)
 	}
 	s.forgetShared(ctx) // what was on probation at the target may have written there
@@ -215,24 +178,4 @@ func (s *source) revive(ctx context.Context) error {
 	}
 	s.move.tracker.Decided("started again at " + s.agent.self.Name + ": " + health)
 	return nil
-}
-
-func (s *source) renewNetwork(ctx context.Context) error {
-	if s.hold == nil { // of an agent that was killed
-		hold, err := s.agent.network.Prepare(s.definition.Network.Address)
-		if err != nil {
-			return err
-		}
-		s.hold, s.held = hold, true
-	}
-	if err := s.hold.Start(); err != nil { // nothing leaves or comes while there is nobody
-		return err
-	}
-	if err := s.agent.network.Detach(s.definition.ID); err != nil {
-		return err
-	}
-	if _, err := s.agent.attachments.Attach(ctx, s.definition); err != nil {
-		return err
-	}
-	return s.hold.StartRequests(network.Local(s.definition.ID))
 }

@@ -14,12 +14,14 @@ type anewEngine struct{ engine.Engine }
 
 func (anewEngine) Name() string { return "anew" }
 
+func (anewEngine) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (anewEngine) ExamineAnew(context.Context, string) ([]engine.Problem, error) { return nil, nil }
 
 // TestRestartRemedy: mode restart is advised where the container's engine can do it, and nowhere else.
 func TestRestartRemedy(t *testing.T) {
 	a := newTestAgent(t)
-	others, err := a.openOCI()
+	others, _, err := a.openOthers()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"google.golang.org/grpc/codes"
@@ -15,20 +13,12 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/transfer/memory/push"
 )
 
 // spillName is the file in the directory of a migration.
 const spillName = "spill"
 
 func (m *moves) spillPath(id string) string { return filepath.Join(m.dir(id), spillName) }
-
-func (s *source) newSpill() *push.Spill {
-	return push.NewSpill(push.SpillConfig{
-		Path: s.agent.moves.spillPath(s.id()), Migration: s.id(),
-		Exchange: s.exchangeSpillKey, Note: s.move.tracker.Decided,
-	})
-}
 
 // exchangeSpillKey gives the target a key to keep, if there is one, and returns the one that it keeps.
 func (s *source) exchangeSpillKey(ctx context.Context, key []byte) (
@@ -45,38 +35,6 @@ func (s *source) exchangeSpillKey(ctx context.Context, key []byte) (
 		return kept, false, fmt.Errorf("key of the pages on the disk: %s: %s", s.target.Name, plain(err))
 	}
 	return kept, copy(kept[:], reply.Key) == len(kept), nil
-}
-
-// openSpill has what follows be spilled, if that is wanted.
-func (s *source) openSpill() {
-	if !s.settings.Get().Spill {
-		return
-	}
-	s.spill = s.newSpill()
-	s.spill.Want()
-}
-
-// recoverSpill finds what an earlier agent has spilled, or was about to.
-func (s *source) recoverSpill(ctx context.Context) error {
-	path := s.agent.moves.spillPath(s.id())
-	for _, name := range []string{path, postcopy.SpillBegun(path)} {
-		if _, err := os.Lstat(name); err == nil && s.spill == nil {
-			found := s.newSpill()
-			if err := found.Recover(ctx, !s.hasFrozen(ctx)); err != nil {
-				return err
-			}
-			s.spill = found
-		}
-	}
-	return nil
-}
-
-// endSpill removes what was spilled. The writer reads the frozen processes, and who serves reads the file:
-// letGo ends that, between the two.
-func (s *source) endSpill(letGo func() error) error {
-	s.spill.Halt()
-	err := errors.Join(letGo(), s.spill.Close())
-	return errors.Join(err, postcopy.RemoveSpill(s.agent.moves.spillPath(s.id())))
 }
 
 // spillBytes is what pages that stay here may take on the disk; 0: they are not to be written there, or none

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -23,7 +21,7 @@ func TestLeftoverSpill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.moves.journal(testMigration, engine.Definition{}).write(record); err != nil {
+	if err := a.moves.journal(testMigration, engine.Definition{}).Write(record); err != nil {
 		t.Fatal(err)
 	}
 	path := a.moves.spillPath(testMigration)
@@ -66,34 +64,5 @@ func TestSpillNeedsTarget(t *testing.T) {
 	}
 	if keepsNoSpillKey("b", 1, newer) != nil || keepsNoSpillKey("b", 0, older) != nil {
 		t.Error("a target is refused that can, or need not")
-	}
-}
-
-// goneEngine has no processes any more.
-type goneEngine struct{ anewEngine }
-
-func (goneEngine) Processes(context.Context, string) ([]int, error) { return nil, nil }
-
-// TestHasFrozen: the pages are in the processes, unless these are gone or of another boot.
-func TestHasFrozen(t *testing.T) {
-	a := newTestAgent(t)
-	a.boot = "now"
-	for name, c := range map[string]struct {
-		engine engine.Engine
-		boot   string
-		want   bool
-	}{
-		"frozen":   {ownEngine{}, "now", true},
-		"rebooted": {ownEngine{}, "before", false},
-		"gone":     {goneEngine{}, "now", false},
-	} {
-		a.engines = engine.NewSet((*embedded.Engine)(nil), c.engine)
-		s := &source{
-			agent: a, definition: engine.Definition{ID: "one", EngineName: "anew"},
-			move: &move{journal: &journal{boot: c.boot}},
-		}
-		if got := s.hasFrozen(t.Context()); got != c.want {
-			t.Errorf("%s: %t", name, got)
-		}
 	}
 }

@@ -6,13 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/state"
 )
 
@@ -63,10 +61,10 @@ func (s *source) openDump(ctx context.Context) error {
 	if err := s.leaveBridge(ctx); err != nil {
 		return err
 	}
-	if s.hold, err = s.agent.network.Prepare(s.definition.Network.Address); err != nil {
+	if err = s.packets.Prepare(); err != nil {
 		return err
 	}
-	same := beside(ctx, s.sameAgain) // an engine may take long to answer
+	same := guard.Beside(ctx, s.sameAgain) // an engine may take long to answer
 	return same(s.catchUp(ctx))
 }
 
@@ -79,7 +77,7 @@ func (s *source) catchUp(ctx context.Context) error {
 		if err := s.makeFilesCold(ctx); err != nil {
 			return err
 		}
-		return s.warm(ctx)
+		return s.link.Warm(ctx, s.expectedRest())
 	}
 	if err := s.foresee(); err != nil {
 		return err
@@ -108,13 +106,15 @@ func (s *source) foresee() error {
 // openWays has all connections be ready for the freeze, and brings the files up to date. Each takes
 // round trips, over a connection of its own: so they go beside each other.
 func (s *source) openWays(ctx context.Context) error {
-	warmed := beside(ctx, s.warm)
-	opened := beside(ctx, func(ctx context.Context) error {
+	warmed := guard.Beside(ctx, func(ctx context.Context) error { return s.link.Warm(ctx, s.expectedRest()) })
+	opened := guard.Beside(ctx, func(ctx context.Context) error {
 		if !s.memory.Leaving() {
 			return nil
 		}
-		s.openSpill()
-		return s.openPush(ctx)
+		if s.settings.Get().Spill {
+			s.push.WantSpill()
+		}
+		return s.push.Open(ctx)
 	})
 	_, err := s.files.round(ctx)
 	return warmed(opened(err))
@@ -123,18 +123,14 @@ func (s *source) openWays(ctx context.Context) error {
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
 func (s *source) unprepare(ctx context.Context) error {
 	var err error
-	s.endKeeping()
-	s.endKeeper()
+	s.frozen.EndKeeping()
+	s.frozen.EndKeeper()
 	if s.departure != nil {
 		err = s.departure.Close()
 	} else {
 		err = s.agent.engines.EngineFor(s.definition).Resume(ctx, s.definition.ID)
 	}
-	if s.hold != nil && !s.held {
-		err = errors.Join(err, s.hold.Close())
-		s.hold = nil
-	}
-	err = errors.Join(err, s.endPush(), s.agent.network.LetGo(s.definition.ID))
+	err = errors.Join(err, s.packets.CloseUnused(), s.push.End(), s.agent.network.LetGo(s.definition.ID))
 	// An agent that was killed may have left both of them mounted.
 	err = errors.Join(err, kernel.UnmountMemory(s.imagesDir()), kernel.UnmountMemory(s.residualDir()))
 	return errors.Join(err, os.RemoveAll(filepath.Dir(s.imagesDir())))
@@ -145,59 +141,24 @@ const quiescedQuickly = 10 * time.Millisecond
 
 // holdPackets holds packets for the container, those that open connections first, so that no connection
 // is half open at the freeze. That may take a round trip, or more.
-func (s *source) holdPackets(ctx context.Context) error {
-	s.held = true
-	return s.quiesce(ctx)
-}
+func (s *source) holdPackets(ctx context.Context) error { return s.packets.Hold(ctx, s.settle) }
 
-// quiesce waits until no TCP handshake or close is in flight, and then holds all packets.
-func (s *source) quiesce(ctx context.Context) error {
-	if err := s.hold.StartNew(network.Local(s.definition.ID)); err != nil {
-		return err
-	}
+// settle waits until no TCP handshake or close is in flight.
+func (s *source) settle(ctx context.Context) error {
 	began := time.Now()
 	if err := s.departure.Settle(ctx); err != nil {
 		return err
 	}
 	if s.memory != nil && s.memory.Fits() && time.Since(began) > quiescedQuickly {
-		if err := s.memory.Round(ctx); err != nil {
-			return err
-		}
+		return s.memory.Round(ctx)
 	}
-	return s.hold.Start()
-}
-
-// releaseHere lets held packets go to the container on this node.
-func (s *source) releaseHere(ctx context.Context) error {
-	return s.release(ctx, network.Local(s.definition.ID))
-}
-
-// release lets held packets go, in order. After a crash of the agent there is no queue left, only a
-// route to set.
-func (s *source) release(ctx context.Context, to network.Destination) error {
-	if s.hold == nil && to == network.Local(s.definition.ID) {
-		return s.agent.attachments.RouteHere(ctx, s.definition)
-	}
-	if s.hold == nil {
-		return s.agent.network.Route(s.definition.Network.Address, to)
-	}
-	err := s.hold.Release(ctx, to, 0)
-	// it was stopped meanwhile: nobody takes what is held
-	if errors.Is(err, network.ErrEnded) && to == network.Local(s.definition.ID) {
-		err = errors.Join(s.hold.Close(), s.agent.network.Detach(s.definition.ID))
-	}
-	if err != nil {
-		return err
-	}
-	s.move.tracker.Held(heldBy(s.hold))
-	s.hold, s.held = nil, false
 	return nil
 }
 
 func (s *source) freeze(ctx context.Context) (time.Time, error) {
 	at, err := s.departure.Freeze(ctx)
 	for errors.Is(err, engine.ErrUnsettled) {
-		if err = s.quiesce(ctx); err == nil {
+		if err = s.holdPackets(ctx); err == nil {
 			at, err = s.departure.Freeze(ctx)
 		}
 	}
@@ -210,8 +171,7 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 			return time.Time{}, err
 		}
 	}
-	done := guard.Go(func() error { return s.agent.network.Quiesce(s.definition.Network.Address) })
-	s.quiesced = sync.OnceValue(func() error { return <-done })
+	s.packets.Quiesce()
 	return time.Time{}, nil
 }
 
@@ -219,17 +179,9 @@ func (s *source) freeze(ctx context.Context) (time.Time, error) {
 // Its engine may hang: it has the container back when the packets that are held for it have been
 // let go (unprepare).
 func (s *source) resume(ctx context.Context) error {
-	err := s.endPush()
-	s.endKeeping()
-	if s.quiesced != nil {
-		_ = s.quiesced() // the dump has told what was wrong
-	}
-	resume := s.agent.engines.EngineFor(s.definition).Resume
-	if resumer, is := s.agent.engines.EngineFor(s.definition).(engine.ProcessResumer); is {
-		resume = resumer.ResumeProcesses
-	}
-	return errors.Join(err, s.agent.network.EndQuiesce(s.definition.Network.Address),
-		resume(ctx, s.definition.ID))
+	err := s.push.End()
+	s.frozen.EndKeeping()
+	return errors.Join(err, s.packets.EndQuiesce(), s.frozen.Resume(ctx))
 }
 
 // dump writes the execution state into memory, and sends what only grows while it does.
@@ -241,33 +193,28 @@ func (s *source) dump(ctx context.Context) error {
 		}
 	}
 	s.sender = state.NewSender(s.imagesDir(),
-		func(name string) (io.WriteCloser, error) { return s.begin(kindState, name) })
-	s.sender.Refer(s.known, func(name string) (io.WriteCloser, error) { return s.begin(kindRefers, name) })
+		func(name string) (io.WriteCloser, error) { return s.link.Begin(kindState, name) })
+	s.sender.Refer(s.known.Known(),
+		func(name string) (io.WriteCloser, error) { return s.link.Begin(kindRefers, name) })
 	complete := make(chan struct{})
 	followed := guard.Go(func() error { return s.sender.Follow(ctx, complete) })
 	last := func(context.Context) error { return nil }
 	if s.memory != nil {
 		last = s.memory.Last
 	}
-	copied := beside(ctx,
-		func(ctx context.Context) error { return s.files.freeze(ctx, s.out, s.files.trees.Final) })
-	sent := beside(ctx, last)
+	copied := guard.Beside(ctx,
+		func(ctx context.Context) error { return s.files.freeze(ctx, s.link.Out(), s.files.trees.Final) })
+	sent := guard.Beside(ctx, last)
 	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may
 	// then take what its peer says for invalid.
-	err := s.quiesced()
+	err := s.packets.AwaitQuiesced()
 	if err == nil {
 		err = s.departure.Dump(ctx, s.imagesDir())
 	}
 	if err == nil {
-		s.keepCopy()
+		s.frozen.Keep()
 	}
 	close(complete)
 	err = copied(sent(err))
 	return errors.Join(err, <-followed)
-}
-
-// forward lets the held packets go to the target, and all that comes after them.
-func (s *source) forward(ctx context.Context) error {
-	s.setRedirectable(nil)
-	return s.release(ctx, network.Via(s.target.Name))
 }

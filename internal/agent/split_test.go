@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -24,7 +25,7 @@ func TestSplitOnRequest(t *testing.T) {
 			false},
 		{"never", migration.PostCopyNever, migration.Settings{}, false},
 	} {
-		s := newSplit(one.use, one.settings, &autoMode{}, nil)
+		s := forecast.NewSplit(one.use, one.settings, &forecast.Auto{}, nil)
 		s.Left(time.Minute, 0)
 		if s.Refuses() == "" {
 			t.Errorf("%s: the automatic choice may need both nodes for a minute", one.name)
@@ -37,32 +38,6 @@ func TestSplitOnRequest(t *testing.T) {
 		if turned := values.Get().OnNoConvergence == migration.TurnHybrid; turned != one.may ||
 			(s.Refuses() == "") != one.may {
 			t.Errorf("%s: turned %v, and now refused by %q", one.name, turned, s.Refuses())
-		}
-	}
-}
-
-// TestDemandsOfSplit tells what is refused before anything is predicted.
-func TestDemandsOfSplit(t *testing.T) {
-	for _, one := range []struct {
-		name    string
-		request *api.MigrateRequest
-		use     migration.PostCopyUse
-		want    error
-	}{
-		{"post-copy on request", &api.MigrateRequest{Mode: "post-copy"}, migration.PostCopyOnRequest, nil},
-		{"post-copy never", &api.MigrateRequest{Mode: "post-copy"}, migration.PostCopyNever, errRefused},
-		{"hybrid never", &api.MigrateRequest{Mode: "hybrid"}, migration.PostCopyNever, errRefused},
-		{"rounds that turn never", &api.MigrateRequest{Mode: "pre-copy", OnNoConvergence: "hybrid"},
-			migration.PostCopyNever, errRefused},
-		{"pre-copy", &api.MigrateRequest{Mode: "pre-copy"}, migration.PostCopyNever, nil},
-		{"auto", &api.MigrateRequest{Mode: "auto"}, migration.PostCopyNever, nil},
-		{"both", &api.MigrateRequest{Mode: "auto", NoPostCopy: true, MaxSplitSeconds: 3},
-			migration.PostCopyAuto, errInvalid},
-	} {
-		settings := settingsFor(one.request, migration.Mode(one.request.Mode))
-		_, err := demandsOf(one.request, settings, one.use, nil)
-		if !errors.Is(err, one.want) || one.want == nil && err != nil {
-			t.Errorf("%s: %v, want %v", one.name, err, one.want)
 		}
 	}
 }

@@ -66,15 +66,15 @@ func (n stagingNode) Offer(ctx context.Context, spec migration.Spec, of engine.D
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := n.agent.chooseVolumes(ctx, spec.Mode, of, to, "")
+	chosen, err := n.agent.volumes.Choose(ctx, spec.Mode, of, to, "")
 	if err != nil {
 		return nil, err
 	}
-	if err := refuse(append(problems, chosen.problems...)); err != nil {
+	if err := refuse(append(problems, chosen.Problems...)); err != nil {
 		return nil, err
 	}
-	of.Volumes = chosen.volumes
-	return n.agent.makeOffer(ctx, spec, of, chosen.moved)
+	of.Volumes = chosen.Volumes
+	return n.agent.makeOffer(ctx, spec, of, chosen.Moved)
 }
 
 // StopMeasuring implements staging.Containers.
@@ -117,18 +117,18 @@ func (n stagingNode) Has(container string) bool {
 }
 
 // Free implements staging.Target.
-func (n stagingNode) Free() int64 { return n.agent.freeForContainers() }
+func (n stagingNode) Free() int64 { return n.agent.admission.Free() }
 
 // Examine implements staging.Target.
 func (n stagingNode) Examine(ctx context.Context, from string, of engine.Definition,
 	offer *api.Offer) ([]migration.Problem, error) {
-	return n.agent.examineOffer(ctx, from, of, offer)
+	return n.agent.admission.Examine(ctx, from, of, offer)
 }
 
 // Missing implements staging.Target.
 func (n stagingNode) Missing(ctx context.Context, of engine.Definition,
 	problems []migration.Problem) (*api.Reservation, error) {
-	return n.agent.missing(ctx, of, problems)
+	return n.agent.admission.Missing(ctx, of, problems)
 }
 
 // Migration implements staging.Target.
@@ -155,7 +155,7 @@ func (a *Agent) beginStage(ctx context.Context, request *api.StageRequest) (*sta
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := a.placementFree(ctx, request.Container); err != nil {
+	if err := a.placements.Free(ctx, request.Container); err != nil {
 		return nil, err
 	}
 	return a.startStage(ctx, request.Container, request.Node, settings, 0)

@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
+	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -30,7 +31,7 @@ const (
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see transfer/state.Known
 	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
-	// content: a round of files.Source; in the freeze, or before it over the connection for files
+	// content: a round of copies.Source; in the freeze, or before it over the connection for files
 	kindFiles = "files"
 	kindFinal = "final" // content: finalMarker
 	// The other way:
@@ -125,18 +126,18 @@ func (t *target) reserve(ctx context.Context) error {
 		return err
 	}
 	t.agent.reservations.Fill(t.move.tracker.Spec.ID, t.move.tracker.Spec.Source,
-		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.freeForContainers())
+		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.admission.Free())
 	if err := t.holdImages(); err != nil {
 		return err
 	}
-	problems, err := t.agent.examineOffer(ctx, t.move.tracker.Spec.Source, t.definition, t.offer)
+	problems, err := t.agent.admission.Examine(ctx, t.move.tracker.Spec.Source, t.definition, t.offer)
 	if err != nil {
 		return err
 	}
 	if len(problems) > 0 {
 		return &migration.Refusal{Problems: problems}
 	}
-	reservation, err := t.agent.missing(ctx, t.definition, nil)
+	reservation, err := t.agent.admission.Missing(ctx, t.definition, nil)
 	if err != nil {
 		return err
 	}
@@ -280,7 +281,7 @@ func (t *target) releaseKept(result migration.Finish) {
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
 	defer t.watchPush()()
-	t.agent.forgetShared(ctx, t.definition)
+	t.agent.volumes.Forget(ctx, t.definition)
 	permission := engine.Permission{
 		Ask: func() error { return t.move.mayResume(ctx) },
 		Open: func() error {
@@ -301,8 +302,8 @@ func (t *target) restore(ctx context.Context) (time.Time, error) {
 func (t *target) finalise(ctx context.Context) error {
 	here := t.agent.engines.EngineFor(t.definition)
 	_, err := here.Arrived(ctx, t.definition.ID)
-	restarter, restarts := here.(engine.Restarter)
-	if err != nil || !restarts {
+	restarter := here.Capabilities().Restarter
+	if err != nil || restarter == nil {
 		return err
 	}
 	return restarter.Settled(ctx, t.definition.ID)
@@ -339,7 +340,7 @@ func (t *target) leaveAddress(ctx context.Context) error {
 			t.agent.network.Detach(t.definition.ID))
 	}
 	err := t.agent.network.Detach(t.definition.ID)
-	other, listed := t.agent.holder(ctx, address)
+	other, listed := t.agent.admission.Holder(ctx, address)
 	if listed != nil || other.ID != "" && other.ID != t.definition.ID {
 		return errors.Join(err, listed)
 	}
@@ -358,7 +359,8 @@ func (t *target) fence(ctx context.Context) error {
 	if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 		return err
 	}
-	err := t.agent.engines.EngineFor(t.definition).Destroy(ctx, t.definition.ID, stayingKeys(t.definition))
+	stay := volumes.StayingKeys(t.definition)
+	err := t.agent.engines.EngineFor(t.definition).Destroy(ctx, t.definition.ID, stay)
 	t.agent.adopter.Drop(t.definition.ID) // it runs at the source, with its address
 	return errors.Join(err, t.leaveAddress(ctx))
 }

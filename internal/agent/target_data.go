@@ -131,21 +131,15 @@ func (t *target) takeKey(section io.Reader) error {
 	return t.memory.Key(section, incoming)
 }
 
-// How the target answers to pages that come ahead.
-const (
-	heardAll  = "all"
-	heardNone = "none"
-)
-
 // takeKnown takes the pages that come ahead. If the layers of the image do not allow that, all go
 // in the freeze.
 func (t *target) takeKnown(section io.Reader) ([]byte, error) {
-	answer := heardAll
+	answer := state.HeardAll
 	known, err := state.ReceiveKnown(section, t.agent.layersOf(t.definition))
 	if errors.Is(err, state.ErrLacking) {
 		t.agent.log.Warn("changed pages of files all come in the freeze", "container", t.definition.Name,
 			"error", err)
-		answer, err = heardNone, nil
+		answer, err = state.HeardNone, nil
 	}
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/copies"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -21,9 +21,9 @@ type fileTarget struct {
 	stopping sync.Mutex              // never held while anything is waited for
 	stop     context.CancelCauseFunc // of that connection; nil: there is none
 
-	mu     sync.Mutex    // held while a round is applied, which may wait for the source
-	mirror *files.Mirror // nil: nothing has come
-	whole  bool          // the last round has come
+	mu     sync.Mutex     // held while a round is applied, which may wait for the source
+	mirror *copies.Mirror // nil: nothing has come
+	whole  bool           // the last round has come
 	// spoiled: a round failed here, not on the way. What has come is not to be used again.
 	spoiled bool
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/chunk"
+	"github.com/godwit/godwit/internal/files/copies"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -115,8 +116,8 @@ func (t *target) adopt(ctx context.Context) error {
 	return nil
 }
 
-func (t *target) newMirror() *files.Mirror {
-	return files.NewMirror(t.arrival.TreePath, t.treesLimit())
+func (t *target) newMirror() *copies.Mirror {
+	return copies.NewMirror(t.arrival.TreePath, t.treesLimit())
 }
 
 // keepFiles moves what has come to where the next attempt finds it. What it does not is removed by

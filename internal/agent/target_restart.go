@@ -3,12 +3,10 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files/shared"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/state"
@@ -93,7 +91,7 @@ const faultHealthy = "healthy"
 // ask others, and gets their answers; nobody can ask it, so nothing that anybody has been told is
 // lost if it does not become healthy.
 func (t *target) startAnew(ctx context.Context) (time.Time, error) {
-	t.agent.forgetShared(ctx, t.definition)
+	t.agent.volumes.Forget(ctx, t.definition)
 	if err := t.holdNew(); err != nil {
 		return time.Time{}, err
 	}
@@ -120,11 +118,7 @@ func (t *target) giveBackShared(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackPatience)
 	defer cancel()
-	_, places, err := t.agent.staying(t.definition)
-	for _, place := range places {
-		err = errors.Join(err, patiently(ctx, func() error { return shared.Release(ctx, place, nil) }))
-	}
-	if err != nil {
+	if err := t.agent.volumes.GiveBack(ctx, t.definition); err != nil {
 		t.agent.log.Warn("cannot hand back shared volumes", "container", t.definition.Name, "error", err)
 	}
 }

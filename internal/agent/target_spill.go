@@ -8,12 +8,13 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/memory/postcopy"
+	"github.com/godwit/godwit/internal/node/rpc"
 )
 
 // Spill keeps the key of pages that the source of a migration has written to its disk, and gives it back to
 // that source. It is in the memory of this agent only.
 func (s *peerService) Spill(ctx context.Context, request *api.SpillRequest) (*api.SpillReply, error) {
-	from, err := caller(ctx)
+	from, err := rpc.Caller(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func (a *Agent) leaving(ctx context.Context, reference string) (*move, error) {
 		return nil, err
 	}
 	if one.Leaving != nil {
-		a.moves.rebuild(ctx, a.engines.EngineFor(one.Definition))
+		a.moves.rebuilder.Rebuild(ctx, a.engines.EngineFor(one.Definition))
 	}
 	if m := a.moves.of(one.Definition.ID); m != nil {
 		return m, nil

@@ -9,7 +9,7 @@ import (
 )
 
 // mountMemory makes a directory whose files are in memory only. With noswap (Linux 6.4) they are
-// not swapped out either. Whether there is room was looked at before (examineOwnRoom), so the usual
+// not swapped out either. Whether there is room was looked at before (ExamineOwnRoom), so the usual
 // limit of half of the memory is not wanted.
 func mountMemory(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -36,7 +36,7 @@ func (u uplinked) Moving() map[string]bool { return u.agent.moves.containers() }
 func (u uplinked) Nodes() []*api.Node      { return u.agent.peers.Describe() }
 
 func (u uplinked) Memory(ctx context.Context, id string) (int64, error) {
-	return u.agent.memoryOf(ctx, id)
+	return u.agent.admission.MemoryOf(ctx, id)
 }
 
 func (u uplinked) Migrate(ctx context.Context, request *api.MigrateRequest) error {

@@ -29,6 +29,8 @@ type awayEngine struct {
 
 func (*awayEngine) Name() string { return "away" }
 
+func (*awayEngine) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (e *awayEngine) Throttle(_ context.Context, _ string, cpus float64) error {
 	if e.away {
 		return errAwayNow

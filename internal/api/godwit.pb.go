@@ -6600,7 +6600,7 @@ func (x *KeepReply) GetIncomplete() bool {
 
 type FollowRequest struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
-	PolicyJson         []byte                 `protobuf:"bytes,1,opt,name=policy_json,json=policyJson,proto3" json:"policy_json,omitempty"`                            // ahead.Policy
+	PolicyJson         []byte                 `protobuf:"bytes,1,opt,name=policy_json,json=policyJson,proto3" json:"policy_json,omitempty"`                            // placement.Policy
 	NowUnixNanoseconds int64                  `protobuf:"varint,2,opt,name=now_unix_nanoseconds,json=nowUnixNanoseconds,proto3" json:"now_unix_nanoseconds,omitempty"` // the caller's clock, by which its times are
 	Migration          string                 `protobuf:"bytes,3,opt,name=migration,proto3" json:"migration,omitempty"`                                                // that brought the container
 	unknownFields      protoimpl.UnknownFields

@@ -106,6 +106,8 @@ type fakeEngine struct {
 
 func (e *fakeEngine) Name() string { return e.name }
 
+func (*fakeEngine) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (e *fakeEngine) List(context.Context) ([]engine.Container, error) {
 	if e.down != nil {
 		return nil, e.down

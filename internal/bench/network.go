@@ -203,7 +203,7 @@ func newNetworkPair(dir string, overlay network.Overlay) (*networkPair, error) {
 			return p, err
 		}
 		p.nodes = append(p.nodes, node)
-		key, err := node.PublicKey()
+		key, err := node.Tunnel().PublicKey()
 		if err != nil {
 			return p, err
 		}

@@ -273,9 +273,8 @@ func (c *cluster) changeNode(node *store.Node, request *api.SetNodeRequest, by s
 	for key, value := range request.Labels {
 		if key == "" || len(key) > maxNodeLabelBytes || len(value) > maxNodeLabelBytes ||
 			strings.ContainsAny(key+value, "=,|!\n\t") {
-			return fmt.Errorf("label %.40q=%.40q: key and value have up to %d bytes, without = , | and !",
-				key,
-				value, maxNodeLabelBytes)
+			return fmt.Errorf("label %.40q=%.40q: a key or value may have up to %d bytes, and none of the "+
+				"characters = , | ! in it", key, value, maxNodeLabelBytes)
 		}
 		node.Labels[key] = value
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/checkpoint-restore/go-criu/v7/rpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -57,8 +58,7 @@ type Dump struct {
 const (
 	dumpLog = "dump.log"
 	// errors and warnings: enough for Explain; more costs tens of milliseconds in large trees
-	logWarnings       = 2
-	defaultGhostLimit = 1 << 30 // CRIU's own is 1 MiB, and it fails the dump
+	logWarnings = 2
 )
 
 // StartDump starts CRIU and returns when it is ready for the request. It sends nothing and stops nothing.
@@ -214,7 +214,7 @@ func (d *Dump) options(images, work int32) *rpc.CriuOpts {
 	r := d.request
 	ghost := r.GhostLimit
 	if ghost == 0 {
-		ghost = defaultGhostLimit
+		ghost = examine.DefaultGhostLimit
 	}
 	o := &rpc.CriuOpts{
 		ImagesDirFd:       &images,

@@ -23,6 +23,18 @@ type Externals struct {
 	External []string // "net[INODE]:extRootNetNS" and the like
 }
 
+// MountKeys returns where in the container the external mounts are; nil if they are not known.
+func (e Externals) MountKeys() []string {
+	if e.Mounts == nil {
+		return nil
+	}
+	keys := make([]string, 0, len(e.Mounts))
+	for _, m := range e.Mounts {
+		keys = append(keys, m.Key)
+	}
+	return keys
+}
+
 // networkKey is the name under which `runc restore` gives CRIU the network namespace.
 const networkKey = "extRootNetNS"
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/criu/descriptors"
 )
 
 // NetworkFor returns the network namespace in which CRIU should run when it dumps a container: the
@@ -45,7 +47,7 @@ func NetworkFor(spec *specs.Spec, pids []int) (string, error) {
 func holdsTun(pid int) (bool, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
-	if isGone(err) {
+	if descriptors.IsGone(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -53,7 +55,7 @@ func holdsTun(pid int) (bool, error) {
 	}
 	for _, entry := range entries {
 		info, err := os.Stat(dir + "/" + entry.Name())
-		if isGone(err) {
+		if descriptors.IsGone(err) {
 			continue
 		}
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -37,7 +38,7 @@ const (
 // Give checks the TCP sockets of processes, and gives room to those whose queue is full. It returns how
 // many queues are at least half full: while there are any, one of them may become full.
 func (r *Relief) Give(pids []int) (tight int, err error) {
-	if tight, err = eachTCP(pids, r.giveSocket); err != nil {
+	if tight, err = descriptors.EachTCP(pids, r.giveSocket); err != nil {
 		return tight, fmt.Errorf("look at receive queues: %w", err)
 	}
 	return tight, nil

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/criu/descriptors"
 )
 
 // repairOffNoProbe is TCP_REPAIR_OFF_NO_WP of include/uapi/linux/tcp.h (Linux 4.19): leave repair
@@ -20,7 +22,7 @@ const repairOffNoProbe = -1
 // them, so that they work when the processes are thawed. It returns how many there were. Call it while the
 // processes are frozen. It ignores processes that are gone.
 func Unrepair(pids []int) (int, error) {
-	n, err := eachTCP(pids, unrepairSocket)
+	n, err := descriptors.EachTCP(pids, unrepairSocket)
 	if err != nil {
 		return n, fmt.Errorf("take sockets out of repair mode: %w", err)
 	}
@@ -48,7 +50,7 @@ func RemoveLinkRemaps(pids []int) (int, error) {
 		for _, dir := range []string{"fd", "map_files"} {
 			n, err := removeLinkRemaps(pid, fmt.Sprintf("/proc/%d/%s", pid, dir))
 			total += n
-			if err != nil && !isGone(err) {
+			if err != nil && !descriptors.IsGone(err) {
 				failed = append(failed, fmt.Errorf("remove what a dump left for process %d: %w", pid, err))
 			}
 		}

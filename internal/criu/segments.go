@@ -5,17 +5,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// stateCloseWait is TCP_CLOSE_WAIT of include/net/tcp_states.h: the peer has closed, and the socket may send.
-const stateCloseWait = 8
+// States of sockets, include/net/tcp_states.h.
+const (
+	stateEstablished = 1
+	stateCloseWait   = 8 // the peer has closed, and the socket may send
+	stateListen      = 10
+)
 
 // SyncSegments restores the segment size of restored processes' connections. CRIU connects their sockets in
 // repair mode, which leaves all of them with small segments until the path's MTU changes, which on loopback
 // never happens. IPv6 connections on loopback keep small segments.
 func SyncSegments(pids []int) error {
-	_, err := eachTCP(pids, func(sk int) (bool, error) {
+	_, err := descriptors.EachTCP(pids, func(sk int) (bool, error) {
 		info, err := unix.GetsockoptTCPInfo(sk, unix.IPPROTO_TCP, unix.TCP_INFO)
 		// sockets in other states send nothing any more
 		if err != nil || info.State != stateEstablished && info.State != stateCloseWait {

@@ -198,6 +198,8 @@ type Problem struct {
 type Engine interface {
 	// Name of the engine: embedded, docker, podman, containerd, lxc.
 	Name() string
+	// Capabilities are what else the engine can do.
+	Capabilities() Capabilities
 	// List returns all containers, sorted by name. Error: ErrAway.
 	List(ctx context.Context) ([]Container, error)
 	// Inspect finds a container by name, id, or unique prefix of an id. Errors: ErrNotFound; ErrAway if the

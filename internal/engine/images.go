@@ -33,13 +33,6 @@ type Lack struct {
 	Layers []string
 }
 
-// ImageKeeper is an engine that may keep images itself. Images of any other engine are in the agent's
-// store.
-type ImageKeeper interface {
-	// Images returns the engine's images; nil: it does not keep any.
-	Images() Images
-}
-
 // Images is the part of an engine that keeps images itself, and needs them before it makes a container. A
 // layer is the same everywhere: its DiffID is the digest of its archive, whatever the engine calls it.
 type Images interface {

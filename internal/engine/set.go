@@ -59,20 +59,13 @@ func (s *Set) ImagesOf(name string) (Images, error) {
 	if err != nil {
 		return nil, err
 	}
-	return imagesOf(one), nil
-}
-
-func imagesOf(one Engine) Images {
-	if keeper, is := one.(ImageKeeper); is {
-		return keeper.Images()
-	}
-	return nil
+	return one.Capabilities().Images, nil
 }
 
 // Images returns the images of all engines that keep images themselves.
 func (s *Set) Images() (all []Images) {
 	for _, one := range s.engines {
-		if images := imagesOf(one); images != nil {
+		if images := one.Capabilities().Images; images != nil {
 			all = append(all, images)
 		}
 	}
@@ -115,7 +108,7 @@ func (s *Set) All() []Engine { return s.engines }
 // LetGo makes engines release what they hold of containers that have ended.
 func (s *Set) LetGo() {
 	for _, one := range s.engines {
-		if holder, is := one.(interface{ LetGo() }); is {
+		if holder := one.Capabilities().Releaser; holder != nil {
 			holder.LetGo()
 		}
 	}
@@ -125,7 +118,7 @@ func (s *Set) LetGo() {
 // program. With an error, it returns those that could be read.
 func (s *Set) Leaves() (all []Leave, failed error) {
 	for _, one := range s.engines {
-		if noter, is := one.(LeaveNoter); is {
+		if noter := one.Capabilities().LeaveNoter; noter != nil {
 			leaves, err := noter.Leaves()
 			all, failed = append(all, leaves...), errors.Join(failed, err)
 		}

@@ -18,6 +18,8 @@ type some struct {
 
 func (s *some) Name() string { return s.name }
 
+func (*some) Capabilities() Capabilities { return Capabilities{} }
+
 func (s *some) List(context.Context) ([]Container, error) {
 	if s.down != nil {
 		return nil, s.down

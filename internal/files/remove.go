@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 // RemoveTree removes a directory and everything in it, whatever a container has put there: any depth, any
@@ -24,31 +26,31 @@ func RemoveTree(path string) error {
 // EmptyTree removes everything in a directory, as RemoveTree does, and leaves the directory. A missing
 // directory is no error.
 func EmptyTree(path string) error {
-	fd, err := unix.Open(path, openDirectoryFlags, 0)
+	fd, err := unix.Open(path, fsys.OpenDirectoryFlags, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
 		return &os.PathError{Op: "remove", Path: path, Err: err}
 	}
-	unlock(fd)
-	if err := emptyDirectory(fd, nil); err != nil {
+	fsys.Unlock(fd)
+	if err := EmptyDirectory(fd, nil); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	return nil
 }
 
-// emptyDirectory removes the contents of an open directory, and closes it. It counts what is gone if count
+// EmptyDirectory removes the contents of an open directory, and closes it. It counts what is gone if count
 // is set.
-func emptyDirectory(fd int, count *usage) error {
-	w, err := newWalk(fd)
+func EmptyDirectory(fd int, count *Usage) error {
+	w, err := fsys.NewWalk(fd)
 	if err != nil {
 		return err
 	}
-	w.consumes = true
-	defer w.close()
-	for w.depth() > 0 {
-		name, kind, err := w.next()
+	w.Consumes = true
+	defer w.Close()
+	for w.Depth() > 0 {
+		name, kind, err := w.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			err = emptied(w, count)
@@ -56,57 +58,59 @@ func emptyDirectory(fd int, count *usage) error {
 			err = discard(w, name, kind, count)
 		}
 		if err != nil {
-			return fmt.Errorf("%q: %w", w.path(name), err)
+			return fmt.Errorf("%q: %w", w.Path(name), err)
 		}
 	}
 	return nil
 }
 
 // emptied leaves a directory whose names have all been seen, and removes it.
-func emptied(w *walk, count *usage) error {
-	name := w.name()
-	if err := w.ascend(); err != nil || w.depth() == 0 {
+func emptied(w *fsys.Walk, count *Usage) error {
+	name := w.Name()
+	if err := w.Ascend(); err != nil || w.Depth() == 0 {
 		return err
 	}
 	if count != nil {
-		count.entries--
+		count.Entries--
 	}
-	return unlink(w.fd(), name, unix.AT_REMOVEDIR)
+	return Unlink(w.Fd(), name, unix.AT_REMOVEDIR)
 }
 
-func discard(w *walk, name string, kind byte, count *usage) error {
+func discard(w *fsys.Walk, name string, kind byte, count *Usage) error {
 	if kind != unix.DT_DIR {
-		err := discardFile(w.fd(), name, count)
+		err := discardFile(w.Fd(), name, count)
 		if kind != unix.DT_UNKNOWN || !errors.Is(err, unix.EISDIR) {
 			return err
 		}
 	}
-	err := w.descend(name)
+	err := w.Descend(name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err == nil {
-		unlock(w.fd())
+		fsys.Unlock(w.Fd())
 	}
 	return err
 }
 
-func discardFile(dirfd int, name string, count *usage) error {
+func discardFile(dirfd int, name string, count *Usage) error {
 	var stat unix.Stat_t
 	if count != nil {
 		if err := unix.Fstatat(dirfd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
 		}
 	}
-	err := unlink(dirfd, name, 0)
+	err := Unlink(dirfd, name, 0)
 	if err == nil && count != nil {
-		count.gone(&stat)
+		count.Gone(&stat)
 	}
 	return err
 }
 
-// unlink removes a name, and first the file's own flags that may forbid that. The directory's flags are
+// Unlink removes a name, and first the file's own flags that may forbid that. The directory's flags are
 // already gone.
-func unlink(dirfd int, name string, flags int) error {
-	return unlessGone(withoutLocks(dirfd, name, func() error { return unix.Unlinkat(dirfd, name, flags) }))
+func Unlink(dirfd int, name string, flags int) error {
+	return fsys.UnlessGone(fsys.WithoutLocks(dirfd, name, func() error {
+		return unix.Unlinkat(dirfd, name, flags)
+	}))
 }

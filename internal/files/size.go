@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/files/fsys"
 )
 
 // Size is how much there is in a tree.
@@ -26,45 +28,45 @@ func TreeSize(ctx context.Context, tree Tree) (Size, error) {
 
 func treeSize(ctx context.Context, path string) (Size, error) {
 	var size Size
-	root, err := unix.Open(path, openDirectoryFlags&^unix.O_NOFOLLOW, 0)
+	root, err := unix.Open(path, fsys.OpenDirectoryFlags&^unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return size, err
 	}
-	w, err := newWalk(root)
+	w, err := fsys.NewWalk(root)
 	if err != nil {
 		return size, err
 	}
-	defer w.close()
-	for w.depth() > 0 {
+	defer w.Close()
+	for w.Depth() > 0 {
 		if err := ctx.Err(); err != nil {
 			return size, err
 		}
-		name, kind, err := w.next()
+		name, kind, err := w.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			size.Entries++
-			err = w.ascend()
+			err = w.Ascend()
 		case err == nil:
 			err = size.add(w, name, kind)
 		}
 		if err != nil {
-			return size, fmt.Errorf("%q: %w", w.path(name), err)
+			return size, fmt.Errorf("%q: %w", w.Path(name), err)
 		}
 	}
 	return size, nil
 }
 
-func (s *Size) add(w *walk, name string, kind byte) error {
+func (s *Size) add(w *fsys.Walk, name string, kind byte) error {
 	if kind == unix.DT_DIR {
-		return unlessGone(w.descend(name))
+		return fsys.UnlessGone(w.Descend(name))
 	}
 	var stat unix.Stat_t
-	if err := unix.Fstatat(w.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return unlessGone(err)
+	if err := unix.Fstatat(w.Fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fsys.UnlessGone(err)
 	}
 	switch stat.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		return unlessGone(w.descend(name))
+		return fsys.UnlessGone(w.Descend(name))
 	case unix.S_IFREG:
 		s.Bytes += min(stat.Size, stat.Blocks*512)
 	}
@@ -95,10 +97,11 @@ func CheckSpace(path string, needed int64) error {
 		return fmt.Errorf("ask for free space at %s: %w", path, err)
 	}
 	defer unix.Close(fd)
-	return checkSpace(fd, path, needed)
+	return CheckSpaceAt(fd, path, needed)
 }
 
-func checkSpace(fd int, path string, needed int64) error {
+// CheckSpaceAt is CheckSpace for an open file or directory; path is for the message.
+func CheckSpaceAt(fd int, path string, needed int64) error {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(fd, &stat); err != nil {
 		return fmt.Errorf("ask for free space at %s: %w", path, err)
@@ -122,7 +125,8 @@ func freeBytes(stat *unix.Statfs_t) int64 {
 	return int64(stat.Bavail) * unit
 }
 
-func noSpace(path string, needed int64, cause error) error {
+// NoSpace returns a *NoSpaceError for path, or cause if the file system does not say what is free.
+func NoSpace(path string, needed int64, cause error) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {
 		return cause
@@ -132,7 +136,7 @@ func noSpace(path string, needed int64, cause error) error {
 
 // Sync makes what was written below a directory durable, by syncing its file system.
 func Sync(path string) error {
-	fd, err := unix.Open(path, openDirectoryFlags, 0)
+	fd, err := unix.Open(path, fsys.OpenDirectoryFlags, 0)
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", path, err)
 	}

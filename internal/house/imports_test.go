@@ -11,33 +11,40 @@ import (
 // point down.
 var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
-	"cmd/godwit": "agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
-		"engine/docker engine/embedded engine/lxc engine/oci engine/podman engine/shim kernel " +
-		"memory/pager migration network network/wireguard predict scripts units uplink wire/identity " +
-		"wire/pinned",
+	"cmd/godwit": "admission agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
+		"engine/docker engine/embedded engine/engines engine/oci engine/podman engine/shim kernel " +
+		"memory/pager migration network network/foreign network/tunnel network/wireguard predict scripts " +
+		"units uplink wire/identity wire/pinned",
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access api attachment audit cluster criu durable engine engine/checkpoint " +
-		"engine/containerd engine/docker engine/embedded engine/lxc engine/podman envelopes files " +
-		"files/chunk files/image files/inodes files/shared gc guard inventory kernel lease location " +
-		"memory memory/postcopy migration network network/wireguard placement policy predict reserve " +
-		"residual sampling staging statedir " +
-		"transfer/kept transfer/layers transfer/memory/precopy transfer/memory/push " +
-		"transfer/memory/rounds transfer/progress transfer/proof transfer/state uplink wire wire/identity " +
-		"wire/stream",
+	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
+		"engine/embedded engine/engines envelopes files " +
+		"files/chunk files/compare files/copies files/image files/inodes forecast frozen gc guard " +
+		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
+		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
+		"restart sampling staging statedir switchover " +
+		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
+		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes uplink wire " +
+		"wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
+	// admission: refuses, and moves nothing; the agent tells what is known of the node.
+	"internal/admission": "api criu engine envelopes files kernel migration network policy " +
+		"transfer/layers",
 	// lease: does not find out whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
 	// location: asks migrations where they have containers, and starts none.
 	"internal/location": "api cluster engine guard network patience wire/identity",
 	// placement: decides from numbers that the agent measures.
 	"internal/placement": "",
-	"internal/api":       "",
-	"internal/audit":     "",
+	// placement/controller: carries decisions out; staging makes the copies, and the agent names the nodes.
+	"internal/placement/controller": "api engine guard kernel migration placement predict staging " +
+		"wire/identity",
+	"internal/api":   "",
+	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker " +
 		"lab/workload/coap " +
@@ -60,15 +67,18 @@ var mayImport = map[string]string{
 	"internal/controller/store":           "",
 	"internal/controller/store/etcdstore": "controller/store guard",
 	"internal/controller/store/storetest": "controller/store",
-	"internal/criu":                       "criu/vet kernel",
-	"internal/criu/vet":                   "",
+	"internal/criu":                       "criu/descriptors criu/examine criu/vet kernel",
+	"internal/criu/descriptors":           "kernel",
+	// criu/examine: looks at running processes; knows no dump.
+	"internal/criu/examine": "criu/descriptors kernel",
+	"internal/criu/vet":     "",
 	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
 	"internal/engine": "files guard memory",
-	"internal/engine/checkpoint": "criu criu/vet durable engine kernel memory memory/pager network " +
-		"network/dump network/nsstate",
+	"internal/engine/checkpoint": "criu criu/examine criu/vet durable engine kernel memory memory/pager " +
+		"network network/dump network/nsstate",
 	// engine/containerd: an engine knows no other engine, no migration and no other node. A need of two
 	// engines is a mechanism.
 	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore " +
@@ -77,14 +87,17 @@ var mayImport = map[string]string{
 	"internal/engine/contentstore":       "engine engine/oci files files/image patience",
 	"internal/engine/docker": "durable engine engine/checkpoint engine/contentstore engine/mounts " +
 		"engine/oci files files/image files/tarsplit kernel patience",
-	"internal/engine/embedded": "criu durable engine engine/checkpoint engine/mounts files " +
+	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint engine/mounts files " +
 		"files/regular kernel memory memory/pager patience",
-	"internal/engine/enginetest": "engine files",
-	"internal/engine/lxc": "criu criu/vet durable engine engine/checkpoint engine/mounts files " +
+	// engine/engines: the only list of engines.
+	"internal/engine/engines": "engine engine/containerd engine/docker engine/embedded engine/lxc " +
+		"engine/podman",
+	"internal/engine/enginetest": "engine files files/copies",
+	"internal/engine/lxc": "criu criu/examine criu/vet durable engine engine/checkpoint engine/mounts files " +
 		"kernel memory memory/pager network/nsstate patience",
 	"internal/engine/mounts": "",
 	// engine/oci: knows no engine.
-	"internal/engine/oci": "criu durable engine engine/checkpoint engine/mounts engine/shim files " +
+	"internal/engine/oci": "criu criu/examine durable engine engine/checkpoint engine/mounts engine/shim files " +
 		"kernel memory memory/pager patience",
 	"internal/engine/podman": "durable engine engine/mounts engine/oci engine/shim files files/image " +
 		"files/tarsplit kernel patience",
@@ -92,21 +105,36 @@ var mayImport = map[string]string{
 	// envelopes: checks another node's messages; the agent decides whether a container may come.
 	"internal/envelopes": "api compat engine migration transfer/layers",
 	// files: a mechanism: serves every engine and knows none; likewise criu, memory, network.
-	"internal/files":           "files/chunk guard",
-	"internal/files/chunk":     "",
+	"internal/files":         "files/fsys",
+	"internal/files/chunk":   "",
+	"internal/files/compare": "files files/fsys files/manifest files/ordered",
+	"internal/files/copies": "files files/chunk files/compare files/fsys files/manifest files/ordered " +
+		"files/records guard",
 	"internal/files/fetch":     "files/image files/parts guard",
 	"internal/files/filestest": "",
+	"internal/files/fsys":      "",
 	"internal/files/image":     "files files/parts guard kernel",
 	"internal/files/inodes":    "guard kernel",
+	"internal/files/manifest":  "files/chunk files/fsys",
+	"internal/files/ordered":   "guard",
 	"internal/files/parts":     "files/chunk",
+	"internal/files/records":   "files files/fsys",
 	"internal/files/regular":   "",
 	"internal/files/shared":    "guard kernel",
 	"internal/files/tarsplit":  "files/regular guard",
-	"internal/gc":              "",
-	"internal/guard":           "",
-	"internal/house":           "",
+	// forecast: measures what a prediction lacks; predict decides, and the agent moves.
+	"internal/forecast": "api engine files migration predict transfer/memory/rounds wire/identity",
+	// frozen: keeps the copy; what a migration does with the copy is decided elsewhere.
+	"internal/frozen": "engine guard kernel memory migration",
+	"internal/gc":     "",
+	"internal/guard":  "",
+	"internal/house":  "",
 	// inventory: asks engines, and knows no other node.
 	"internal/inventory": "engine guard kernel",
+	// journal: writes what the machine says; decides nothing.
+	"internal/journal": "durable engine kernel migration",
+	// journal/rebuild: makes journals from engines' notes, and goes on with no migration itself.
+	"internal/journal/rebuild": "engine engine/checkpoint guard journal migration",
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel": "",
 	// lab: bench measures in the lab, not the other way round.
@@ -127,28 +155,52 @@ var mayImport = map[string]string{
 	"internal/memory/pager":         "criu kernel memory",
 	"internal/memory/pipeline":      "guard memory",
 	// migration: decides and never acts; has words of its own, which the agent translates.
-	"internal/migration":         "",
-	"internal/network":           "kernel network/dump network/hold network/wireguard",
-	"internal/network/dump":      "",
-	"internal/network/hold":      "",
+	"internal/migration": "",
+	// network: each part knows what is below it; network wires them together.
+	"internal/network": "network/bridge network/dump network/filter network/flows network/foreign " +
+		"network/hold network/namespace network/nft network/pool network/rtnl network/tunnel",
+	"internal/network/bridge": "network/namespace network/pool network/rtnl",
+	"internal/network/dump":   "",
+	"internal/network/filter": "network/nft network/pool",
+	"internal/network/flows":  "network/nft network/pool",
+	// network/foreign: what other programs do; changes nothing of ours.
+	"internal/network/foreign": "kernel network/dump network/namespace network/nft network/pool " +
+		"network/rtnl",
+	"internal/network/hold": "",
+	// network/namespace: knows no container; likewise network/pool, which also knows nothing of the kernel.
+	"internal/network/namespace": "",
+	"internal/network/nft":       "network/pool",
 	"internal/network/nsstate":   "kernel network/dump",
+	"internal/network/pool":      "",
+	"internal/network/rtnl":      "network/dump network/pool",
+	"internal/network/tunnel": "network/dump network/namespace network/pool network/rtnl " +
+		"network/wireguard",
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",
-	"internal/policy":            "",
+	// node/rpc: translates; what it answers for is a small interface.
+	"internal/node/rpc": "admission api audit durable engine envelopes files files/image files/shared " +
+		"guard migration policy predict transfer/layers wire wire/identity",
+	"internal/policy": "",
 	// predict: a function of measurements.
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",
 	// residual: keeps pages; the user of a copy checks them.
 	"internal/residual": "kernel memory migration",
+	// restart: knows the node's own engine only, and nothing of the steps of a migration.
+	"internal/restart": "api engine engine/embedded guard inventory location network",
 	// sampling: measures, and decides nothing; the agent is its Node.
 	"internal/sampling": "engine guard kernel memory memory/pipeline migration patience predict",
 	// staging: makes copies; where they should be is for placement, what becomes of them for a migration.
 	"internal/staging": "api engine envelopes guard kernel memory memory/pipeline migration " +
 		"residual transfer/layers transfer/memory/precopy wire/identity wire/stream",
-	"internal/statedir":      "kernel",
+	"internal/statedir": "kernel",
+	// switchover: moves packets when it is told to; a migration decides when.
+	"internal/switchover":    "engine guard migration network/hold",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
+	// transfer/link: knows no section that it carries, and no step.
+	"internal/transfer/link": "guard migration predict transfer/progress wire/stream",
 	// transfer/memory: no engine, no step of a migration.
 	"internal/transfer/memory/precopy": "guard memory memory/pipeline wire/stream",
 	"internal/transfer/memory/push": "engine files guard memory memory/pipeline memory/postcopy " +
@@ -156,11 +208,14 @@ var mayImport = map[string]string{
 	"internal/transfer/memory/rounds": "memory migration predict transfer/memory/precopy " +
 		"transfer/progress",
 	// transfer/progress: is told what others do, and decides nothing.
-	"internal/transfer/progress": "files memory memory/pipeline migration predict wire/stream",
+	"internal/transfer/progress": "files/copies memory memory/pipeline migration predict wire/stream",
 	"internal/transfer/proof":    "api durable engine files/shared guard wire/identity",
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
-	"internal/units":          "",
+	// transfer/volumes: decides and hands over; contents travel elsewhere.
+	"internal/transfer/volumes": "api engine files files/shared guard kernel migration transfer/proof " +
+		"wire/identity",
+	"internal/units": "",
 	// uplink: the agent's side of the controller: nothing of the other side is linked into the agent.
 	"internal/uplink": "api durable engine guard kernel migration wire/identity wire/pinned",
 	// wire: moves bytes between nodes that know each other; the agent interprets them.

@@ -9,9 +9,9 @@ import (
 // Limits of numbers that must not grow: the last values. If a change makes a number smaller, lower its
 // limit.
 const (
-	maxPackageLines  = 15396 // of a package, without tests and generated files
-	maxCycleLines    = 13603 // of files of one package that all need each other
-	maxMethods       = 182   // of a type
+	maxPackageLines  = 10498 // of a package, without tests and generated files
+	maxCycleLines    = 9548  // of files of one package that all need each other
+	maxMethods       = 129   // of a type
 	maxFields        = 49    // of a struct
 	maxLongLines     = 0     // that have more than maxColumns
 	maxLongestColumn = 110   // of a line

@@ -23,6 +23,8 @@ type fake struct {
 
 func (f *fake) Name() string { return f.name }
 
+func (*fake) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (f *fake) List(context.Context) ([]engine.Container, error) {
 	if f.slow != nil {
 		return <-f.slow, nil

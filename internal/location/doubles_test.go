@@ -30,6 +30,8 @@ type onlyEngine struct {
 
 func (*onlyEngine) Name() string { return "docker" }
 
+func (*onlyEngine) Capabilities() engine.Capabilities { return engine.Capabilities{} }
+
 func (e *onlyEngine) Inspect(_ context.Context, container string) (engine.Container, error) {
 	return engine.Container{Definition: engine.Definition{ID: container}, State: e.state}, e.fails
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
 )
 
 // Adopt takes over the connection of a container that another engine has started: its network namespace,
@@ -18,18 +18,18 @@ import (
 // name. Adopt is idempotent, so a running container does not notice. If the container has an address of
 // this node, it gets the lease (Lease).
 func (n *Network) Adopt(ctx context.Context, id, netns string, address Address) error {
-	if !validID.MatchString(id) {
+	if !pool.ValidID.MatchString(id) {
 		return fmt.Errorf("container id %q is %w", id, ErrInvalid)
 	}
-	if _, err := n.config.check(address); err != nil {
+	if _, err := n.pool.Check(address); err != nil {
 		return fmt.Errorf("adopt container %s: %w", id, err)
 	}
 	path := n.NetnsPath(id)
-	if !sameFile(path, netns) {
+	if !namespace.SameFile(path, netns) {
 		if err := n.Detach(id); err != nil { // it was restarted since
 			return fmt.Errorf("adopt container %s: %w", id, err)
 		}
-		if err := n.takeLease(id, address); err != nil {
+		if err := n.leases.Take(id, address); err != nil {
 			return fmt.Errorf("adopt container %s: %w", id, err)
 		}
 	}
@@ -57,14 +57,14 @@ func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Ad
 			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, other)
 		}
 	}
-	mac, err := n.config.check(address)
+	mac, err := n.pool.Check(address)
 	if err != nil {
 		return err
 	}
-	if err := bindNamespace(theirs, path); err != nil {
+	if err := namespace.Bind(theirs, path); err != nil {
 		return err
 	}
-	inside, err := openNamespace(path)
+	inside, err := namespace.Open(path)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Ad
 	}
 	defer handle.Close()
 	if err := n.takePair(handle, id, address); err != nil {
-		return errors.Join(err, removeNamespace(path))
+		return errors.Join(err, namespace.Remove(path))
 	}
 	if err := errors.Join(n.configureOutside(id, address, mac),
 		configureInside(handle, inside, address)); err != nil {
@@ -87,14 +87,14 @@ func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Ad
 
 // takePair gives the node's end of a veth pair the settings of makePair.
 func (n *Network) takePair(handle *netlink.Handle, id string, address Address) error {
-	eth0, err := handle.LinkByName(insideDevice)
+	eth0, err := handle.LinkByName(pool.InsideDevice)
 	if err != nil {
-		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
 	}
 	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
 	if err != nil || outside.Type() != "veth" || outside.Attrs().ParentIndex != eth0.Attrs().Index {
 		return fmt.Errorf("the container's %s is %w: its other end is no veth device of this node",
-			insideDevice, ErrInvalid)
+			pool.InsideDevice, ErrInvalid)
 	}
 	if outside.Attrs().MasterIndex != 0 {
 		return fmt.Errorf("the container's device %s is %w: it is on a bridge", outside.Attrs().Name,
@@ -108,7 +108,7 @@ func (n *Network) takePair(handle *netlink.Handle, id string, address Address) e
 		}
 		_ = n.links.LinkAddAltName(outside, old) // Linux 5.5; its engine finds it by this name
 	}
-	err = errors.Join(n.links.LinkSetGroup(outside, groupContainer),
+	err = errors.Join(n.links.LinkSetGroup(outside, pool.GroupContainer),
 		n.links.LinkSetHardwareAddr(outside, gatewayMAC),
 		n.links.LinkSetMTU(outside, address.MTU), handle.LinkSetMTU(eth0, address.MTU))
 	if err != nil {
@@ -127,59 +127,4 @@ func (n *Network) rename(link netlink.Link, name string) error {
 		return err
 	}
 	return errors.Join(n.links.LinkSetName(link, name), n.links.LinkSetUp(link))
-}
-
-// bindNamespace keeps an existing network namespace by a mount at path.
-func bindNamespace(theirs, path string) error {
-	if sameFile(path, theirs) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("make the directory of network namespaces: %w", err)
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
-	if err == nil {
-		err = file.Close()
-	}
-	if err == nil {
-		err = unix.Mount(theirs, path, "", unix.MS_BIND, "")
-	}
-	if err != nil {
-		return fmt.Errorf("keep the network namespace %s: %w", theirs, err)
-	}
-	return nil
-}
-
-func sameFile(a, b string) bool {
-	one, err := os.Stat(a)
-	other, err2 := os.Stat(b)
-	return err == nil && err2 == nil && os.SameFile(one, other)
-}
-
-// takeLease leases an address of this node to the container that already has it.
-func (n *Network) takeLease(id string, address Address) error {
-	if number, err := n.config.home(address.IP); err != nil || number != n.config.NodeNumber {
-		return err
-	}
-	l := n.leases
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for ip, lease := range l.held {
-		switch {
-		case lease.Container == id && ip == address.IP:
-			return nil
-		case lease.Container == id:
-			return fmt.Errorf("%w: the container's address was %s before; use that address", ErrInvalid, ip)
-		case ip == address.IP:
-			return fmt.Errorf("%w: %s is that of container %s; give it another one of %s", ErrAddressTaken,
-				ip, lease.Container, l.config.subnet(l.config.NodeNumber))
-		}
-	}
-	l.held[address.IP] = Lease{Container: id, Address: address.IP, MAC: address.MAC, MTU: address.MTU,
-		Since: time.Now().UTC()}
-	if err := l.save(); err != nil {
-		delete(l.held, address.IP)
-		return err
-	}
-	return nil
 }

@@ -8,15 +8,18 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // foreign makes a container's network on a node as another engine does: LXC's veth.mode = router.
 func (s *site) foreign(node, name, address string) string {
 	s.t.Helper()
-	ns := namespace(s.t, s.dir, name)
+	ns := makeTestNamespace(s.t, s.dir, name)
 	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
 		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "veth-" + name, TxQLen: -1})
-		pair.PeerName, pair.PeerNamespace = insideDevice, netlink.NsFd(ns)
+		pair.PeerName, pair.PeerNamespace = pool.InsideDevice, netlink.NsFd(ns)
 		if err := h.LinkAdd(pair); err != nil {
 			return err
 		}
@@ -24,14 +27,14 @@ func (s *site) foreign(node, name, address string) string {
 			return err
 		}
 		return h.RouteAdd(&netlink.Route{LinkIndex: pair.Attrs().Index,
-			Dst: hostNet(netip.MustParseAddr(address)), Scope: netlink.SCOPE_LINK})
+			Dst: rtnl.HostNet(netip.MustParseAddr(address)), Scope: netlink.SCOPE_LINK})
 	})
 	inside(s.t, ns, func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName(insideDevice)
+		eth0, err := h.LinkByName(pool.InsideDevice)
 		if err != nil {
 			return err
 		}
-		own := &netlink.Addr{IPNet: hostNet(netip.MustParseAddr(address))}
+		own := &netlink.Addr{IPNet: rtnl.HostNet(netip.MustParseAddr(address))}
 		return errors.Join(h.AddrAdd(eth0, own), h.LinkSetUp(eth0))
 	})
 	return s.dir + "/" + name
@@ -40,7 +43,7 @@ func (s *site) foreign(node, name, address string) string {
 func (s *site) addressOf(name, ip string) Address {
 	address := Address{IP: netip.MustParseAddr(ip), MTU: s.nodes["a"].MTU()}
 	inside(s.t, s.ns(name), func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName(insideDevice)
+		eth0, err := h.LinkByName(pool.InsideDevice)
 		if err == nil {
 			address.MAC = eth0.Attrs().HardwareAddr.String()
 		}

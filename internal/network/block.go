@@ -2,13 +2,16 @@ package network
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/bridge"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/nft"
 )
 
 // An arriving container receives nothing, not even from itself, until it is plugged in. Its sockets are
@@ -42,11 +45,11 @@ func blockNamespace(path string, leaving bool) error {
 		for name, hook := range hooks {
 			chain := conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter,
 				Hooknum: hook, Priority: nftables.ChainPriorityRaw, Policy: &drop})
-			ruleAdder(conn, table, chain)(is(
+			nft.Adder(conn, table, chain)(nft.Exprs(
 				&expr.Meta{Key: expr.MetaKeyMARK, Register: unix.NFT_REG_1},
 				&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1,
 					Data: binary.NativeEndian.AppendUint32(nil, criuMark)},
-			), accept())
+			), nft.Accept())
 		}
 	})
 }
@@ -90,7 +93,8 @@ func (n *Network) unblock(id string, attached *attachment) error {
 		err = widen(path, attached)
 	}
 	if err == nil && attached.bridged {
-		_ = announceWithin(path, attached.address.IP) // neighbours that asked meanwhile ask again soon anyway
+		// after a failure, neighbours that asked meanwhile ask again soon anyway
+		_ = bridge.AnnounceWithin(path, attached.address.IP)
 	}
 	if err == nil {
 		attached.blocked = false
@@ -104,24 +108,19 @@ func inTables(path string, arp bool, change func(*nftables.Conn, *nftables.Table
 	families := []nftables.TableFamily{nftables.TableFamilyINet}
 	if arp {
 		err := inFamilies(path, append(families, nftables.TableFamilyARP), change)
-		if !unsupported(err) {
+		if !nft.Unsupported(err) {
 			return err
 		}
 	}
-	if err := inFamilies(path, families, change); !unsupported(err) {
+	if err := inFamilies(path, families, change); !nft.Unsupported(err) {
 		return err
 	}
 	return nil
 }
 
-// unsupported reports whether an error means that the kernel lacks a kind of table.
-func unsupported(err error) bool {
-	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
-}
-
 func inFamilies(path string, families []nftables.TableFamily,
 	change func(*nftables.Conn, *nftables.Table)) error {
-	inside, err := openNamespace(path)
+	inside, err := namespace.Open(path)
 	if err != nil {
 		return err
 	}
@@ -130,20 +129,14 @@ func inFamilies(path string, families []nftables.TableFamily,
 	if err != nil {
 		return fmt.Errorf("open the packet filter of %s: %w", path, err)
 	}
-	defer closeLater(conn)
+	defer nft.CloseLater(conn)
 	for _, family := range families {
 		// Adding an existing table is no error, and an added table can be deleted.
-		change(conn, conn.AddTable(&nftables.Table{Name: tableName, Family: family}))
+		change(conn, conn.AddTable(&nftables.Table{Name: nft.TableName, Family: family}))
 	}
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("change the packet filter of %s: %w; does the kernel have nf_tables with inet?",
 			path, err)
 	}
 	return nil
-}
-
-// closeLater closes the connection without waiting. A change is in force once it is answered; closing waits
-// some 10 ms until nobody uses what was removed, and an arriving container is frozen meanwhile.
-func closeLater(conn *nftables.Conn) {
-	go func() { _ = conn.CloseLasting() }() // an error loses nothing
 }

@@ -9,18 +9,16 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/filter"
+	"github.com/godwit/godwit/internal/network/flows"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // maxPublished bounds the published ports of a container.
 const maxPublished = 1024
-
-// Published is a port of a node through which a container of this node is reached.
-type Published struct {
-	Protocol      string     `json:"protocol"`      // tcp or udp
-	Host          netip.Addr `json:"host,omitzero"` // zero: each address of the node
-	HostPort      uint16     `json:"host_port"`
-	ContainerPort uint16     `json:"container_port"`
-}
 
 // Bridged is a container on a bridge of its engine. The engine has assigned its address, which is outside
 // the pool.
@@ -61,7 +59,7 @@ func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) e
 	}
 	if err == nil {
 		if err = n.adoptBridged(netns, own); err != nil && n.containers[own.Container] == nil {
-			err = errors.Join(err, removeNamespace(n.NetnsPath(own.Container))) // nobody else will
+			err = errors.Join(err, namespace.Remove(n.NetnsPath(own.Container))) // nobody else will
 		}
 	}
 	if err != nil {
@@ -75,7 +73,7 @@ func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) e
 func (n *Network) checkBridged(own Bridged) error {
 	ip := own.Address
 	switch {
-	case !validID.MatchString(own.Container):
+	case !pool.ValidID.MatchString(own.Container):
 		return fmt.Errorf("container id is %w", ErrInvalid)
 	case !ip.Is4() || !ip.IsGlobalUnicast() || n.config.Pool.Contains(ip):
 		return fmt.Errorf("address is %w: it must be IPv4, of one host, and outside of %s", ErrInvalid,
@@ -84,7 +82,7 @@ func (n *Network) checkBridged(own Bridged) error {
 		return fmt.Errorf("%d published ports are %w: at most %d", len(own.Ports), ErrInvalid, maxPublished)
 	}
 	if at := n.bridged[ip]; at != nil && at.Container != own.Container {
-		to, away := n.peers[at.Via]
+		to, away := n.tunnel.Peers()[at.Via]
 		switch {
 		case at.Here && !n.hasEnded(at):
 			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, at.Container)
@@ -105,13 +103,13 @@ func (n *Network) checkBridged(own Bridged) error {
 // hasEnded reports whether the engine has taken away the connection of a container that is here.
 func (n *Network) hasEnded(one *bridged) bool {
 	_, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
-	return errors.Is(err, ErrInvalid) || isLinkNotFound(err)
+	return errors.Is(err, ErrInvalid) || rtnl.IsLinkNotFound(err)
 }
 
 func (n *Network) adoptBridged(netns string, own Bridged) error {
 	path := n.NetnsPath(own.Container)
-	if !sameFile(path, netns) {
-		if err := errors.Join(removeNamespace(path), bindNamespace(netns, path)); err != nil {
+	if !namespace.SameFile(path, netns) {
+		if err := errors.Join(namespace.Remove(path), namespace.Bind(netns, path)); err != nil {
 			return err
 		}
 	}
@@ -139,7 +137,7 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 		return err
 	}
 	n.contradict()
-	return errors.Join(n.applyFirewall(), n.letPass())
+	return errors.Join(n.filterBridged(), n.passages.Make())
 }
 
 // replaced forgets a container whose address another container has now.
@@ -147,7 +145,7 @@ func (n *Network) replaced(one *bridged) error {
 	err := n.forgetBridged(one.Address)
 	if n.containers[one.Container] != nil {
 		delete(n.containers, one.Container)
-		err = errors.Join(err, removeNamespace(n.NetnsPath(one.Container)))
+		err = errors.Join(err, namespace.Remove(n.NetnsPath(one.Container)))
 	}
 	return err
 }
@@ -174,7 +172,7 @@ func (n *Network) noteBridged(one *bridged, attached *attachment) error {
 // tunnel.
 func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
 	origin := 0
-	for _, peer := range n.peers {
+	for _, peer := range n.tunnel.Peers() {
 		if peer.Name == from {
 			origin = peer.Number
 		}
@@ -187,8 +185,8 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 	}
 	one.Origin, one.Arriving, one.closing = origin, true, false
 	attached.blocked = true
-	attached.address.MTU = min(attached.address.MTU, n.mtu)
-	inside, err := openNamespace(path)
+	attached.address.MTU = min(attached.address.MTU, n.tunnel.MTU())
+	inside, err := namespace.Open(path)
 	if err != nil {
 		return err
 	}
@@ -203,7 +201,7 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 
 // bridgeOf finds the bridge device of a container on this node, and the MTU of its interface.
 func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, err error) {
-	inside, err := openNamespace(path)
+	inside, err := namespace.Open(path)
 	if err != nil {
 		return "", 0, err
 	}
@@ -213,20 +211,21 @@ func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, 
 		return "", 0, fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
 	}
 	defer handle.Close()
-	eth0, err := handle.LinkByName(insideDevice)
+	eth0, err := handle.LinkByName(pool.InsideDevice)
 	if err != nil {
-		return "", 0, fmt.Errorf("find the container's %s: %w", insideDevice, err)
+		return "", 0, fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
 	}
-	addresses, err := addressesOf(handle, eth0, netlink.FAMILY_V4)
+	addresses, err := rtnl.AddressesOf(handle, eth0, netlink.FAMILY_V4)
 	has := func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }
 	if err != nil || !slices.ContainsFunc(addresses, has) {
 		return "", 0, errors.Join(err,
-			fmt.Errorf("the container's %s is %w: it does not have that address", insideDevice, ErrInvalid))
+			fmt.Errorf("the container's %s is %w: it does not have that address", pool.InsideDevice,
+				ErrInvalid))
 	}
 	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
 	if err != nil || outside.Type() != "veth" || outside.Attrs().MasterIndex == 0 {
 		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: its other end is on no "+
-			"bridge of this node", insideDevice, ErrInvalid))
+			"bridge of this node", pool.InsideDevice, ErrInvalid))
 	}
 	master, err := n.links.LinkByIndex(outside.Attrs().MasterIndex)
 	if err != nil {
@@ -249,16 +248,16 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 		}
 		one.Via, one.Arriving = 0, false
 		n.finaliseBridgedLater()
-		return n.unclaim(n.containers[to.Container].device, ip)
+		return n.bridges.Unclaim(n.containers[to.Container].device, ip)
 	}
-	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
+	route, err := n.routeTo(rtnl.HostNet(ip), to, unix.RT_TABLE_MAIN, ip)
 	if err == nil {
 		err = n.links.RouteReplace(route)
 	}
 	if err != nil {
 		return fmt.Errorf("route %s to %s: %w", ip, to, err)
 	}
-	for _, peer := range n.peers {
+	for _, peer := range n.tunnel.Peers() {
 		if peer.Name == to.Peer {
 			one.Via = peer.Number
 		}
@@ -267,7 +266,7 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 	err = n.blockAll(ip)
 	if attached := n.containers[one.Container]; attached != nil {
 		one.Bridge = attached.device
-		err = errors.Join(err, n.claim(one.Bridge, ip))
+		err = errors.Join(err, n.bridges.Claim(one.Bridge, ip))
 	}
 	return err
 }
@@ -278,16 +277,16 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 func (n *Network) routeHome(one *bridged) error {
 	attached := n.containers[one.Container]
 	if !n.isGuest(one.Address) || attached == nil {
-		return n.removeRoutes(isHostRoute(one.Address))
+		return n.routes.RemoveRoutes(rtnl.IsHostRoute(one.Address))
 	}
 	bridge, err := n.links.LinkByName(attached.device)
-	if isLinkNotFound(err) { // the container has ended, and Podman has removed the bridge
+	if rtnl.IsLinkNotFound(err) { // the container has ended, and Podman has removed the bridge
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("find bridge %s: %w", attached.device, err)
 	}
-	route := n.route(hostNet(one.Address), unix.RT_TABLE_MAIN)
+	route := n.routes.Route(rtnl.HostNet(one.Address), unix.RT_TABLE_MAIN)
 	route.LinkIndex, route.Scope, route.Src = bridge.Attrs().Index, unix.RT_SCOPE_LINK, nil
 	return n.links.RouteReplace(route)
 }
@@ -298,7 +297,7 @@ func (n *Network) routeHome(one *bridged) error {
 func (n *Network) detachBridged(id string, ip netip.Addr) error {
 	one, device := n.bridged[ip], n.containers[id].device
 	delete(n.containers, id)
-	err := removeNamespace(n.NetnsPath(id))
+	err := namespace.Remove(n.NetnsPath(id))
 	if one == nil || one.Container != id {
 		return err
 	}
@@ -306,7 +305,7 @@ func (n *Network) detachBridged(id string, ip netip.Addr) error {
 	if one.Via == 0 {
 		return errors.Join(err, n.forgetBridged(ip), n.sendHome(device, ip))
 	}
-	return errors.Join(err, n.saveBridged(), n.applyFirewall())
+	return errors.Join(err, n.saveBridged(), n.filterBridged())
 }
 
 // ResaveConntrack saves the conntrack entries of a container that has been here before: see SaveConntrack.
@@ -323,6 +322,26 @@ func (n *Network) ResaveConntrack(id string, ip netip.Addr) error {
 	}
 	return n.SaveConntrack(ip)
 }
+
+// SaveConntrack saves the conntrack entries of a container on a bridge, and accepts no new connections
+// through its published ports, until Detach. Call it before the engine removes the container. The packet
+// filter restores the entries: see package flows.
+func (n *Network) SaveConntrack(ip netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one := n.bridged[ip]
+	if one == nil {
+		return nil
+	}
+	one.closing = true
+	if err := n.filterBridged(); err != nil {
+		return err
+	}
+	return n.flows().Save(ip)
+}
+
+// flows are the saved conntrack entries of this node.
+func (n *Network) flows() flows.Flows { return flows.Flows{Namespace: n.ns, Number: n.pool.Number} }
 
 // GiveBack makes this node forward again to a container whose return is undone: the container is still at
 // the node from which it was to come. Detach follows. If this node did not forward to the container,
@@ -342,7 +361,7 @@ func (n *Network) GiveBack(id string, ip netip.Addr, source string) error {
 	}
 	one.undone()
 	one.closing = false
-	return errors.Join(n.saveBridged(), n.applyFirewall())
+	return errors.Join(n.saveBridged(), n.filterBridged())
 }
 
 // undone marks a container as not having come back.
@@ -357,10 +376,11 @@ func (one *bridged) undone() {
 func (n *Network) forgetBridged(ip netip.Addr) error {
 	one := n.bridged[ip]
 	delete(n.bridged, ip)
-	err := errors.Join(n.unclaim(one.Bridge, ip), n.removeRoutes(isHostRoute(ip)), n.forgetFlows(ip),
-		n.saveBridged(), n.applyFirewall())
+	err := errors.Join(n.bridges.Unclaim(one.Bridge, ip), n.routes.RemoveRoutes(rtnl.IsHostRoute(ip)),
+		n.flows().Forget(ip, len(n.bridged) == 0),
+		n.saveBridged(), n.filterBridged())
 	if len(n.bridged)+len(n.routed) == 0 {
-		err = errors.Join(err, n.endPass())
+		err = errors.Join(err, n.passages.Remove())
 	}
 	return err
 }
@@ -371,7 +391,8 @@ func (n *Network) KeepBridged(netns, id string, ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	one := n.bridged[ip]
-	if one == nil || one.Container != id || n.containers[id] == nil || sameFile(n.NetnsPath(id), netns) {
+	if one == nil || one.Container != id || n.containers[id] == nil ||
+		namespace.SameFile(n.NetnsPath(id), netns) {
 		return nil
 	}
 	own := Bridged{Container: id, Address: ip, Ports: one.Ports}
@@ -413,14 +434,30 @@ func (n *Network) ForgetBridged(ip netip.Addr) error {
 func (n *Network) routeBridged() error {
 	errs := []error{n.routeNetworks()}
 	for ip, one := range n.bridged {
-		_, away := n.peers[one.Via]
+		_, away := n.tunnel.Peers()[one.Via]
 		switch {
 		case n.holds.Has(ip):
 		case away:
-			errs = append(errs, n.links.RouteReplace(n.via(hostNet(ip), one.Via, unix.RT_TABLE_MAIN)))
+			errs = append(errs, n.links.RouteReplace(n.routes.Via(rtnl.HostNet(ip), one.Via,
+				unix.RT_TABLE_MAIN)))
 		case one.Here && one.Via == 0 && !n.containers[one.Container].blocked:
 			errs = append(errs, n.routeHome(one))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// filterBridged updates the packet filter.
+func (n *Network) filterBridged() error { return n.filter.SetBridged(n.bridgedFilter()) }
+
+// bridgedFilter describes containers on bridges and routed networks for the packet filter.
+func (n *Network) bridgedFilter() (containers []filter.Bridged, routed []netip.Prefix) {
+	for ip, one := range n.bridged {
+		containers = append(containers, filter.Bridged{Address: ip, Here: one.Here, Via: one.Via,
+			Origin: one.Origin, Ports: one.Ports, Closing: one.closing})
+	}
+	for _, one := range n.routed {
+		routed = append(routed, one.Subnet)
+	}
+	return containers, routed
 }

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"github.com/godwit/godwit/internal/network/pool"
 )
 
 // bridgedFileLimit bounds the size of the file of containers on bridges.
@@ -31,6 +33,7 @@ func (n *Network) recoverBridged() error {
 		}
 	}
 	left := err != nil
+	defer func() { n.filter.KnowBridged(n.bridgedFilter()) }()
 	for _, one := range all {
 		if err := n.recoverOne(one); err != nil {
 			left = true
@@ -40,7 +43,7 @@ func (n *Network) recoverBridged() error {
 		}
 	}
 	if left && len(n.bridged) == 0 {
-		return n.forgetFlows(netip.Addr{})
+		return n.flows().Forget(netip.Addr{}, true)
 	}
 	return nil
 }
@@ -84,8 +87,8 @@ func (n *Network) recoverOne(one bridged) error {
 	if n.bridged[one.Address] != nil {
 		return fmt.Errorf("address is %w: it is listed twice", ErrInvalid)
 	}
-	if max(one.Via, one.Origin, one.Before) > maxNodeNumber ||
-		min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > maxMTU {
+	if max(one.Via, one.Origin, one.Before) > pool.MaxNodeNumber ||
+		min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > pool.MaxMTU {
 		return fmt.Errorf("number of a node, or the MTU, is %w", ErrInvalid)
 	}
 	if one.Here {
@@ -116,7 +119,7 @@ func (n *Network) saveBridged() error {
 		err = fmt.Errorf("%d bytes are %w: at most %d", len(data), ErrInvalid, bridgedFileLimit)
 	}
 	if err == nil {
-		err = replaceFile(n.bridgedPath(), data)
+		err = pool.ReplaceFile(n.bridgedPath(), data)
 	}
 	if err != nil {
 		return fmt.Errorf("save the record of containers on bridges: %w", err)
@@ -145,7 +148,7 @@ func (n *Network) finaliseBridged() error {
 	if !n.unfinished {
 		return nil
 	}
-	err := errors.Join(n.saveBridged(), n.applyFirewall())
+	err := errors.Join(n.saveBridged(), n.filterBridged())
 	n.unfinished = err != nil
 	return err
 }
@@ -153,7 +156,7 @@ func (n *Network) finaliseBridged() error {
 // cleanupBridged removes everything that was made for containers on bridges.
 func (n *Network) cleanupBridged() error {
 	clear(n.bridged)
-	err := errors.Join(n.forgetFlows(netip.Addr{}), n.endPass())
+	err := errors.Join(n.flows().Forget(netip.Addr{}, true), n.passages.Remove())
 	if gone := os.Remove(n.bridgedPath()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}

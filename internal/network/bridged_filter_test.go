@@ -12,6 +12,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/foreign"
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // run runs a program in a namespace of the site.
@@ -44,11 +48,11 @@ func (s *site) away(ip netip.Addr, ports ...Published) {
 	defer b.mu.Unlock()
 	b.bridged[ip] = &bridged{Container: "gone", Address: ip, Via: a.config.NodeNumber, Ports: ports}
 	must(s.t, os.MkdirAll(b.config.StateDir, 0o700))
-	must(s.t, b.applyFirewall())
+	must(s.t, b.filterBridged())
 	must(s.t, b.routeBridged())
 	_, clients, err := net.ParseCIDR("203.0.113.0/24")
 	must(s.t, err)
-	must(s.t, a.links.RouteReplace(a.via(clients, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
+	must(s.t, a.links.RouteReplace(a.routes.Via(clients, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 }
 
 // guest makes a container named guest on the bridge of a node's engine, and gives the bridge an address.
@@ -103,12 +107,14 @@ func TestYieldPorts(t *testing.T) {
 		t.Errorf("%v, want a refusal: nobody listens there", err)
 	}
 	b := s.nodes["b"]
-	for _, none := range []Published{{Protocol: "udp", HostPort: 8080}, {Protocol: "tcp", HostPort: 80}} {
+	for _, none := range []Published{{Protocol: "udp", HostPort: 8080},
+		{Protocol: "tcp", HostPort: 80}} {
 		if yielded, err := b.YieldPorts([]Published{none}); err != nil || len(yielded) != 0 {
 			t.Errorf("%v, %v", yielded, err)
 		}
 	}
-	yielded, err := b.YieldPorts([]Published{{Protocol: "tcp", Host: netip.MustParseAddr("203.0.113.1"),
+	yielded, err := b.YieldPorts([]Published{{Protocol: "tcp",
+		Host:     netip.MustParseAddr("203.0.113.1"),
 		HostPort: 8080, ContainerPort: 99}})
 	if err != nil || len(yielded) != 1 || yielded[0].HostPort != 8080 {
 		t.Errorf("%v, %v", yielded, err)
@@ -125,7 +131,7 @@ func TestYieldPorts(t *testing.T) {
 	if places := b.BridgedPlaces(); len(places) != 0 {
 		t.Errorf("%v, and its node is none", places)
 	}
-	routes, err := b.links.RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: hostNet(ip)},
+	routes, err := b.links.RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: rtnl.HostNet(ip)},
 		netlink.RT_FILTER_DST)
 	if err != nil || len(routes) != 0 {
 		t.Errorf("%v, %v", routes, err)
@@ -141,9 +147,9 @@ func TestPass(t *testing.T) {
 	s.away(ip)
 	filter := func() {
 		t.Helper()
-		s.must("b", "iptables", "-N", passChain)
+		s.must("b", "iptables", "-N", foreign.PassChain)
 		s.must("b", "iptables", "-P", "FORWARD", "DROP")
-		s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
+		s.must("b", "iptables", "-A", "FORWARD", "-j", foreign.PassChain)
 		s.must("b", "iptables", "-A", "FORWARD", "-i", "client0", "-j", "ACCEPT")
 	}
 	filter()
@@ -165,11 +171,11 @@ func TestPass(t *testing.T) {
 	must(t, b.KeepPassing())
 	must(t, s.dial("client-b", "", ip.String()+":80"))
 	must(t, b.ForgetBridged(ip))
-	if out, _ := s.run("b", "iptables", "-S", passChain); strings.Contains(out, "ACCEPT") {
+	if out, _ := s.run("b", "iptables", "-S", foreign.PassChain); strings.Contains(out, "ACCEPT") {
 		t.Errorf("left: %s", out)
 	}
 	must(t, b.KeepPassing())
-	if out, _ := s.run("b", "iptables", "-S", passChain); strings.Contains(out, "ACCEPT") {
+	if out, _ := s.run("b", "iptables", "-S", foreign.PassChain); strings.Contains(out, "ACCEPT") {
 		t.Errorf("made for nothing: %s", out)
 	}
 }
@@ -180,9 +186,9 @@ func TestPassRoutedNetwork(t *testing.T) {
 	s := newSite(t)
 	b := s.nodes["b"]
 	s.guest("b", "10.89.2.1/16", "10.89.2.5/16")
-	s.must("b", "iptables", "-N", passChain)
+	s.must("b", "iptables", "-N", foreign.PassChain)
 	s.must("b", "iptables", "-P", "FORWARD", "DROP")
-	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
+	s.must("b", "iptables", "-A", "FORWARD", "-j", foreign.PassChain)
 	// as Docker since 28
 	s.must("b", "iptables", "-t", "raw", "-A", "PREROUTING", "-d", "10.89.2.5", "!", "-i", engineBridge,
 		"-j", "DROP")
@@ -196,7 +202,7 @@ func TestPassRoutedNetwork(t *testing.T) {
 	for _, to := range []string{"10.89.2.0/24", "203.0.113.0/24"} {
 		_, prefix, err := net.ParseCIDR(to)
 		must(t, err)
-		must(t, a.links.RouteReplace(a.via(prefix, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
+		must(t, a.links.RouteReplace(a.routes.Via(prefix, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
 	}
 	must(t, s.dial("a", "10.89.1.7", "10.89.2.5:80")) // another container of the routed network
 	must(t, s.dial("a", "", "10.89.2.5:80"))          // the node
@@ -241,7 +247,8 @@ func TestBlockedARP(t *testing.T) {
 	}
 	must(t, n.Route(ip, Local("guest")))
 	must(t, s.dial("a", "", "172.30.0.2:80"))
-	if out, err := s.run("guest", "nft", "list", "tables"); err == nil && strings.Contains(out, tableName) {
+	if out, err := s.run("guest", "nft", "list", "tables"); err == nil &&
+		strings.Contains(out, nft.TableName) {
 		t.Errorf("left: %s", out)
 	}
 }

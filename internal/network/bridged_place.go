@@ -1,6 +1,8 @@
 package network
 
-import "net/netip"
+import (
+	"net/netip"
+)
 
 // IsBridged reports whether the container is recorded as being on a bridge.
 func (n *Network) IsBridged(id string, ip netip.Addr) bool {
@@ -30,7 +32,7 @@ func (n *Network) BridgedPlaces() []BridgedPlace {
 	var all []BridgedPlace
 	for ip, one := range n.bridged {
 		all = append(all, BridgedPlace{
-			Container: one.Container, Address: ip, Here: one.Here, Via: n.peers[one.Via].Name,
+			Container: one.Container, Address: ip, Here: one.Here, Via: n.tunnel.Peers()[one.Via].Name,
 			Came: one.Origin != 0, Arriving: one.Arriving,
 		})
 	}

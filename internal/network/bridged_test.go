@@ -15,6 +15,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/flows"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // engineBridge is the name of the engine's bridge on each node.
@@ -24,11 +30,11 @@ const engineBridge = "birds0"
 // bridge.
 func (s *site) onBridge(node, name, address string) (netnsPath string) {
 	s.t.Helper()
-	ns := namespace(s.t, s.dir, name)
+	ns := makeTestNamespace(s.t, s.dir, name)
 	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 		bridge.Name = engineBridge
-		if _, err := h.LinkByName(engineBridge); isLinkNotFound(err) {
+		if _, err := h.LinkByName(engineBridge); rtnl.IsLinkNotFound(err) {
 			if err := h.LinkAdd(bridge); err != nil {
 				return err
 			}
@@ -39,20 +45,20 @@ func (s *site) onBridge(node, name, address string) (netnsPath string) {
 		}
 		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "veth-" + name, TxQLen: -1,
 			MasterIndex: link.Attrs().Index})
-		pair.PeerName, pair.PeerNamespace = insideDevice, netlink.NsFd(ns)
+		pair.PeerName, pair.PeerNamespace = pool.InsideDevice, netlink.NsFd(ns)
 		return errors.Join(h.LinkSetUp(link), h.LinkAdd(pair), h.LinkSetUp(pair))
 	})
-	configure(s.t, ns, insideDevice, address, "")
+	configure(s.t, ns, pool.InsideDevice, address, "")
 	return s.dir + "/" + name
 }
 
 // hostRoute returns the gateway of a node's own route for an address, and whether there is such a route.
 func (s *site) hostRoute(node string, ip netip.Addr) (gateway string, there bool) {
 	s.t.Helper()
-	routes, err := s.nodes[node].listRoutes()
+	routes, err := s.nodes[node].routes.List()
 	must(s.t, err)
 	for _, route := range routes {
-		if isHostRoute(ip)(route) {
+		if rtnl.IsHostRoute(ip)(route) {
 			return route.Gw.String(), true
 		}
 	}
@@ -97,7 +103,7 @@ func TestAdoptBridged(t *testing.T) {
 		must(t, s.dial("a", "", "172.30.0.2:80"))
 	}
 	if one := s.record("a", ip); !one.Here || one.Via != 0 || one.Origin != 0 || one.MTU != 1500 ||
-		!sameFile(a.NetnsPath("one"), s.dir+"/guest") {
+		!namespace.SameFile(a.NetnsPath("one"), s.dir+"/guest") {
 		t.Errorf("%+v", one)
 	}
 	if gateway, there := s.hostRoute("a", ip); there {
@@ -108,11 +114,11 @@ func TestAdoptBridged(t *testing.T) {
 	s.serve("anew", "172.30.0.2:80")
 	s.must("a", "ip", "neighbour", "flush", "dev", engineBridge)
 	must(t, a.KeepBridged(anew, "another", ip))
-	if sameFile(a.NetnsPath("one"), anew) {
+	if namespace.SameFile(a.NetnsPath("one"), anew) {
 		t.Error("it is taken for another one")
 	}
 	must(t, a.KeepBridged(anew, "one", ip))
-	if !sameFile(a.NetnsPath("one"), anew) {
+	if !namespace.SameFile(a.NetnsPath("one"), anew) {
 		t.Error("it is looked for where it was")
 	}
 	for range 2 {
@@ -129,7 +135,7 @@ func TestAdoptBridged(t *testing.T) {
 func TestAdoptBridgedRefused(t *testing.T) {
 	s := newSite(t)
 	a, guest := s.nodes["a"], s.onBridge("a", "guest", "172.30.0.2/24")
-	configure(t, namespace(t, s.dir, "alone"), "lo", "172.30.0.2/24", "")
+	configure(t, makeTestNamespace(t, s.dir, "alone"), "lo", "172.30.0.2/24", "")
 	loose := s.onBridge("a", "loose", "172.30.0.2/24")
 	s.must("a", "ip", "link", "set", "veth-loose", "nomaster")
 	good := Bridged{Container: "one", Address: netip.MustParseAddr("172.30.0.2")}
@@ -150,7 +156,10 @@ func TestAdoptBridgedRefused(t *testing.T) {
 		"ports": {guest, func(b *Bridged) { b.Ports = make([]Published, maxPublished+1) },
 			ErrInvalid},
 		"port": {guest,
-			func(b *Bridged) { b.Ports = []Published{{Protocol: "tcp", Host: netip.MustParseAddr("::1")}} },
+			func(b *Bridged) {
+				b.Ports = []Published{{Protocol: "tcp",
+					Host: netip.MustParseAddr("::1")}}
+			},
 			ErrInvalid},
 		"unknown node":   {guest, func(b *Bridged) { b.From = "z" }, ErrUnknownPeer},
 		"no device":      {s.dir + "/alone", func(*Bridged) {}, nil},
@@ -225,7 +234,7 @@ func TestBridgedReturnUndone(t *testing.T) {
 				!slices.Equal(after.Ports, ports) {
 				t.Errorf("%+v, was %+v", after, before)
 			}
-			if gateway, _ := s.hostRoute("a", ip); gateway != a.config.nodeAddress(2).String() {
+			if gateway, _ := s.hostRoute("a", ip); gateway != a.pool.NodeAddress(2).String() {
 				t.Errorf("its packets go to %q", gateway)
 			}
 		})
@@ -281,7 +290,7 @@ func TestBridgedAddressTaken(t *testing.T) {
 	ip, ports := s.sendAway("one", "first", "172.30.0.2")
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 		tuple(6, "198.51.100.2", 5000, "192.0.2.1", 8080), tuple(6, "172.30.0.2", 80, "198.51.100.2", 5000))
-	must(t, a.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
+	must(t, a.flows().Add(flows.ElementsOf([]*netlink.ConntrackFlow{flow}, ip)))
 	path := s.onBridge("a", "second", "172.30.0.2/24")
 	err := a.AdoptBridged(t.Context(), path, Bridged{Container: "two", Address: ip, From: "c"})
 	if !errors.Is(err, ErrAddressTaken) || !strings.Contains(err.Error(), "container one on b") {
@@ -299,9 +308,9 @@ func TestBridgedAddressTaken(t *testing.T) {
 	if gateway, there := s.hostRoute("a", ip); there {
 		t.Errorf("its packets go to %q", gateway)
 	}
-	conn, err := a.filter()
+	conn, err := nft.Open(a.ns)
 	must(t, err)
-	if there, err := a.hasFlows(conn); err != nil || there {
+	if there, err := a.flows().Exist(conn); err != nil || there {
 		t.Errorf("connections of the first one are kept (%v)", err)
 	}
 }
@@ -324,7 +333,7 @@ func TestBridgedAddressOfEnded(t *testing.T) {
 	anew := s.onBridge("b", "anew", "172.30.0.2/24")
 	must(t, b.KeepBridged(anew, "one", ip))
 	if at := s.record("b", ip); at.Container != "one" || at.Origin != 1 || !at.Here ||
-		!sameFile(b.NetnsPath("one"), anew) {
+		!namespace.SameFile(b.NetnsPath("one"), anew) {
 		t.Errorf("started again: %+v", at)
 	}
 	s.must("b", "ip", "link", "del", "veth-anew")
@@ -381,7 +390,7 @@ func TestBridgedFileBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &site{t: t, dir: t.TempDir(), nodes: map[string]*Network{}}
-			namespace(t, s.dir, "a")
+			makeTestNamespace(t, s.dir, "a")
 			n, err := open(s.config("a"))
 			must(t, err)
 			file(t, n.bridgedPath(), c.content)
@@ -404,7 +413,8 @@ func TestBridgedFileBroken(t *testing.T) {
 func TestBridgedFileLimit(t *testing.T) {
 	s := newSite(t)
 	a, ip := s.nodes["a"], netip.MustParseAddr("172.30.0.2")
-	ports := slices.Repeat([]Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}}, maxPublished)
+	ports := slices.Repeat([]Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}},
+		maxPublished)
 	path := s.onBridge("a", "first", "172.30.0.2/24")
 	a.mu.Lock()
 	for at := netip.MustParseAddr("172.31.0.1"); len(a.bridged) < 100; at = at.Next() { // some 50 KB each

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,13 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
-
-// insideDevice is the name of a container's interface.
-const insideDevice = "eth0"
-
-// validID accepts IDs that are usable as file names and in an interface's alias.
-var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
 // gateway returns every container's router, the same on every node. Its address is link-local and not used
 // otherwise.
@@ -51,11 +47,11 @@ func containerDevice(id string) string {
 // node, and returns the namespace's path. The container is not plugged in until Route says that it is here.
 // Attach leaves existing objects unchanged, so a running container does not notice.
 func (n *Network) Attach(ctx context.Context, id string, address Address) (string, error) {
-	if !validID.MatchString(id) {
+	if !pool.ValidID.MatchString(id) {
 		return "", fmt.Errorf("container id %q is %w: it must be letters, digits, and _ . - after the first",
 			id, ErrInvalid)
 	}
-	mac, err := n.config.check(address)
+	mac, err := n.pool.Check(address)
 	if err != nil {
 		return "", fmt.Errorf("attach container %s: %w", id, err)
 	}
@@ -95,10 +91,10 @@ func (n *Network) undoAttach(id string) error {
 
 // attach does the work of Attach. Each step may have been done before.
 func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr) error {
-	if err := makeNamespace(path); err != nil {
+	if err := namespace.Make(path); err != nil {
 		return err
 	}
-	inside, err := openNamespace(path)
+	inside, err := namespace.Open(path)
 	if err != nil {
 		return err
 	}
@@ -122,7 +118,7 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 		}
 	}
 	// A container may have renamed the interface of an existing attachment.
-	if err := configureInside(handle, inside, address); err != nil && !(stands && isLinkNotFound(err)) {
+	if err := configureInside(handle, inside, address); err != nil && !(stands && rtnl.IsLinkNotFound(err)) {
 		return err
 	}
 	return nil
@@ -135,7 +131,7 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 	name := containerDevice(id)
 	_, stands := n.containers[id]
 	outside, err := n.links.LinkByName(name)
-	if err != nil && !isLinkNotFound(err) {
+	if err != nil && !rtnl.IsLinkNotFound(err) {
 		return fmt.Errorf("look for device %s: %w", name, err)
 	}
 	if err == nil {
@@ -150,10 +146,10 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 	}
 	_, gatewayMAC := gateway()
 	attributes := netlink.NewLinkAttrs()
-	attributes.Name, attributes.MTU, attributes.Group = name, address.MTU, groupContainer
+	attributes.Name, attributes.MTU, attributes.Group = name, address.MTU, pool.GroupContainer
 	attributes.HardwareAddr = gatewayMAC
 	pair := netlink.NewVeth(attributes)
-	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = insideDevice, mac, uint32(address.MTU)
+	pair.PeerName, pair.PeerHardwareAddr, pair.PeerMTU = pool.InsideDevice, mac, uint32(address.MTU)
 	pair.PeerNamespace = netlink.NsFd(inside)
 	if err := n.links.LinkAdd(pair); err != nil {
 		return fmt.Errorf("make veth pair %s: %w", name, err)
@@ -163,7 +159,7 @@ func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id str
 
 // isMade reports whether a container's interface is as makePair and narrow make it.
 func isMade(eth0 *netlink.LinkAttrs, address Address, mac net.HardwareAddr) bool {
-	return eth0.Name == insideDevice && bytes.Equal(eth0.HardwareAddr, mac) &&
+	return eth0.Name == pool.InsideDevice && bytes.Equal(eth0.HardwareAddr, mac) &&
 		(eth0.MTU == address.MTU || eth0.MTU == narrowed(address))
 }
 
@@ -174,7 +170,7 @@ func (n *Network) configureOutside(id string, address Address, mac net.HardwareA
 	if err != nil {
 		return fmt.Errorf("find device %s: %w", name, err)
 	}
-	if err := within(n.ns, func() error { return deviceSysctls(name) }); err != nil {
+	if err := namespace.Within(n.ns, func() error { return namespace.DeviceSysctls(name) }); err != nil {
 		return fmt.Errorf("prepare device %s: %w", name, err)
 	}
 	neighbour := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET,
@@ -190,23 +186,25 @@ func (n *Network) configureOutside(id string, address Address, mac net.HardwareA
 // configureInside gives the container its address and its default route. The gateway's neighbour entry is
 // permanent and the same on every node, so a container that moves has nothing to ask or to unlearn.
 func configureInside(handle *netlink.Handle, inside netns.NsHandle, address Address) error {
-	eth0, err := handle.LinkByName(insideDevice)
+	eth0, err := handle.LinkByName(pool.InsideDevice)
 	if err != nil {
-		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
 	}
 	lo, err := handle.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("find the container's loopback device: %w", err)
 	}
-	if err := within(inside, func() error { return disableIPv6(insideDevice) }); err != nil {
-		return fmt.Errorf("prepare the container's %s: %w", insideDevice, err)
+	if err := namespace.Within(inside, func() error {
+		return namespace.DisableIPv6(pool.InsideDevice)
+	}); err != nil {
+		return fmt.Errorf("prepare the container's %s: %w", pool.InsideDevice, err)
 	}
 	index := eth0.Attrs().Index
 	router, routerMAC := gateway()
-	own := &netlink.Addr{IPNet: hostNet(address.IP), Scope: unix.RT_SCOPE_UNIVERSE}
+	own := &netlink.Addr{IPNet: rtnl.HostNet(address.IP), Scope: unix.RT_SCOPE_UNIVERSE}
 	neighbour := &netlink.Neigh{LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
 		IP: net.IP(router.AsSlice()), HardwareAddr: routerMAC}
-	out := &netlink.Route{LinkIndex: index, Dst: allAddresses(), Gw: net.IP(router.AsSlice()),
+	out := &netlink.Route{LinkIndex: index, Dst: rtnl.AllAddresses(), Gw: net.IP(router.AsSlice()),
 		Flags: int(netlink.FLAG_ONLINK)}
 	err = errors.Join(handle.LinkSetUp(lo), handle.AddrReplace(eth0, own), handle.LinkSetUp(eth0),
 		handle.NeighSet(neighbour), handle.RouteReplace(out))
@@ -222,10 +220,10 @@ func Settings() map[string]string { return map[string]string{"net.mptcp.enabled"
 
 // configureKernel makes the Settings.
 func configureKernel(inside netns.NsHandle) error {
-	return within(inside, func() (err error) {
+	return namespace.Within(inside, func() (err error) {
 		for name, value := range Settings() {
 			below := strings.TrimPrefix(strings.ReplaceAll(name, ".", "/"), "net/")
-			if e := sysctl(below, value); !errors.Is(e, fs.ErrNotExist) {
+			if e := namespace.Sysctl(below, value); !errors.Is(e, fs.ErrNotExist) {
 				err = errors.Join(err, e)
 			}
 		}
@@ -236,7 +234,7 @@ func configureKernel(inside netns.NsHandle) error {
 // Detach removes a container's namespace, devices and local route. It is idempotent. A route by which this
 // node sends the address elsewhere stays.
 func (n *Network) Detach(id string) error {
-	if !validID.MatchString(id) {
+	if !pool.ValidID.MatchString(id) {
 		return fmt.Errorf("container id %q is %w", id, ErrInvalid)
 	}
 	n.mu.Lock()
@@ -264,10 +262,10 @@ func (n *Network) detach(id string) error {
 	if err == nil {
 		err = n.links.LinkDel(link)
 	}
-	if err != nil && !isLinkNotFound(err) && !errors.Is(err, unix.ENODEV) {
+	if err != nil && !rtnl.IsLinkNotFound(err) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove device %s: %w", containerDevice(id), err)
 	}
-	return removeNamespace(n.NetnsPath(id))
+	return namespace.Remove(n.NetnsPath(id))
 }
 
 // aliasOf returns the alias that recoverContainers reads.
@@ -277,9 +275,9 @@ func aliasOf(id string, address Address) string {
 }
 
 // parseAlias is the inverse of aliasOf. Any privileged program may have changed the alias.
-func (c Config) parseAlias(alias string) (string, Address, bool) {
+func parseAlias(addresses pool.Pool, alias string) (string, Address, bool) {
 	fields := strings.Fields(alias)
-	if len(fields) != 5 || fields[0] != "godwit" || !validID.MatchString(fields[1]) {
+	if len(fields) != 5 || fields[0] != "godwit" || !pool.ValidID.MatchString(fields[1]) {
 		return "", Address{}, false
 	}
 	ip, errIP := netip.ParseAddr(fields[2])
@@ -288,7 +286,7 @@ func (c Config) parseAlias(alias string) (string, Address, bool) {
 	if errIP != nil || errMTU != nil {
 		return "", Address{}, false
 	}
-	_, err := c.check(address)
+	_, err := addresses.Check(address)
 	return fields[1], address, err == nil
 }
 
@@ -300,22 +298,24 @@ func (n *Network) recoverContainers() error {
 	if err != nil {
 		return fmt.Errorf("list the node's devices: %w", err)
 	}
-	routes, err := n.listRoutes()
+	routes, err := n.routes.List()
 	if err != nil {
 		return err
 	}
 	for _, link := range links {
 		attributes := link.Attrs()
-		id, address, ok := n.config.parseAlias(attributes.Alias)
-		if !ok || attributes.Group != groupContainer || containerDevice(id) != attributes.Name {
+		id, address, ok := parseAlias(n.pool, attributes.Alias)
+		if !ok || attributes.Group != pool.GroupContainer || containerDevice(id) != attributes.Name {
 			continue
 		}
 		toIt := func(route netlink.Route) bool {
-			return isHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
+			return rtnl.IsHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
 		}
 		n.containers[id] = &attachment{
-			address: address, device: attributes.Name, plugged: slices.ContainsFunc(routes, toIt),
-			blocked: true,
+			address: address, device: attributes.Name, blocked: true,
+		}
+		if slices.ContainsFunc(routes, toIt) {
+			n.filter.KnowContainer(attributes.Name, address.IP)
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@
 // nobody answers for it, neither by a reset nor by ICMP.
 //
 // One VXLAN device without learning and without ARP connects the nodes: each peer has a permanent
-// neighbour, a forwarding entry and routes. The device sends within WireGuard (see Overlay). Each node has
+// neighbour, a forwarding entry and routes. The device sends within WireGuard (package tunnel). Each node has
 // an address of the pool for its end of the tunnel. WireGuard accepts from a peer only packets with the
 // peer's tunnel address, and the packet filter accepts VXLAN only from WireGuard's device and with the
 // hardware address of the right peer. Routing containers' addresses in WireGuard itself would save VXLAN's
@@ -39,15 +39,33 @@
 // its middle, just after a move, would have its address translated. And conntrack checks no TCP windows
 // (tcp_be_liberal): it would not translate packets back that it took for invalid, and the node would answer
 // them with a reset. If the home has translated packets back, and another node has held them until the
-// container came home, conntrack does not recognise them: see lateChain.
+// container came home, conntrack does not recognise them: see lateChain in package filter.
 //
 // # Holding packets
 //
 // Package hold queues packets of a container that moves. For each held address, this package makes a TUN
 // device with a routing table and a rule: the address's route leads into the device, and what the hold
-// writes to the device goes to the destination. The holds' lock is taken after this package's lock. So under
-// this package's lock only Has, Holding and Addresses of the holds may be called: see package hold.
+// writes to the device goes to the destination. Under this package's lock only Has, Holding and Addresses of
+// the holds may be called: see package hold.
 //
 // The kernel segments and checksums packets that enter a TUN device without offloads, so held packets are
 // complete. Connection tracking skips them when they pass the second time.
+//
+// # Parts and locks
+//
+// Network wires parts together that have state and locks of their own: leases of addresses (pool), the tunnel
+// and its peers (tunnel), the packet filter and the suppression of ARP (filter), rules in other programs'
+// chains (foreign), settings of engines' bridges (bridge), and holds (hold). Package flows keeps its state in
+// the kernel. Network.mu is taken first, and then the lock of one part, or none. No part takes the lock of
+// another. Only holds call back into this package, with no lock but those that come before Network.mu: see
+// package hold.
+//
+// Two parts disagree for a moment while something changes in both. Network.mu is held throughout: SetPeers
+// lets the filter know a new peer before the tunnel does, and if the filter cannot be changed, the tunnel's
+// peers stay as they were.
+//
+// Containers of the pool, containers on engines' bridges, routed networks and the devices of holds share
+// Network.mu. Whoever switches an address looks at its container, at the peers, and at whether the address is
+// held, and then changes its route; SetPeers removes the routes through a peer that has gone. With a lock for
+// each, a route could be made after that, or over the route into a hold's device.
 package network

@@ -15,6 +15,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/filter"
+	"github.com/godwit/godwit/internal/network/flows"
+	"github.com/godwit/godwit/internal/network/foreign"
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 func tuple(protocol uint8, from string, fromPort uint16, to string, toPort uint16) netlink.IPTuple {
@@ -28,129 +35,18 @@ func tcpFlow(state uint8, forward, reverse netlink.IPTuple) *netlink.ConntrackFl
 		ProtoInfo: &netlink.ProtoInfoTCP{State: state}}
 }
 
-// TestFlowElements: saved elements translate each packet of a connection as connection tracking did.
-func TestFlowElements(t *testing.T) {
-	ip := netip.MustParseAddr("172.30.0.2")
-	const established = nl.TCP_CONNTRACK_ESTABLISHED
-	tracked := []*netlink.ConntrackFlow{
-		// to a published port
-		tcpFlow(established, tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080),
-			tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)),
-		// masqueraded
-		tcpFlow(established, tuple(6, "172.30.0.2", 4000, "192.0.2.99", 53),
-			tuple(6, "192.0.2.99", 53, "192.0.2.10", 4001)),
-		// not translated
-		tcpFlow(established, tuple(6, "10.99.1.2", 5001, "172.30.0.2", 80),
-			tuple(6, "172.30.0.2", 80, "10.99.1.2", 5001)),
-		// another container's
-		tcpFlow(established, tuple(6, "10.99.1.2", 5002, "192.0.2.10", 8080),
-			tuple(6, "172.30.0.3", 80, "10.99.1.2", 5002)),
-		// without ports
-		{Forward: tuple(1, "10.99.1.2", 0, "192.0.2.10", 0),
-			Reverse: tuple(1, "172.30.0.2", 0, "10.99.1.2", 0)},
-		// the container's own request
-		{Forward: tuple(17, "172.30.0.2", 4000, "192.0.2.99", 53),
-			Reverse: tuple(17, "192.0.2.99", 53, "192.0.2.10", 4001)},
-	}
-	for _, state := range []uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_SYN_RECV,
-		nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE} {
-		tracked = append(tracked, tcpFlow(state, tuple(6, "172.30.0.2", 4002, "192.0.2.99", 53),
-			tuple(6, "192.0.2.99", 53, "192.0.2.10", 4003)))
-	}
-	marked := tcpFlow(established, tuple(6, "10.99.1.2", 5003, "172.30.0.2", 80),
-		tuple(6, "172.30.0.2", 80, "10.99.1.2", 5003))
-	marked.Mark = 7<<ingressShift | 1 // the last bit is not ours
-	tracked = append(tracked, marked)
-	saved := elementsOf(tracked, ip)
-	for i, flow := range tracked {
-		if is, want := saved.packets().MatchConntrackFlow(flow), i < 2; is != want {
-			t.Errorf("flow %d is saved: %t", i, is)
-		}
-	}
-	to, from := saved.to, saved.from
-	maps := [2]map[string]string{{}, {}}
-	for _, e := range to {
-		maps[0][string(e.Key)] = string(e.Val)
-	}
-	for _, e := range from {
-		maps[1][string(e.Key)] = string(e.Val)
-	}
-	if len(to) != 4 || len(from) != 2 {
-		t.Fatalf("%d and %d elements", len(to), len(from))
-	}
-	at := netip.MustParseAddrPort
-	for _, c := range []struct {
-		protocol                 uint8
-		from, to, newFrom, newTo string
-	}{
-		{6, "10.99.1.2:5000", "192.0.2.10:8080", "10.99.1.2:5000", "172.30.0.2:80"},
-		{6, "172.30.0.2:80", "10.99.1.2:5000", "192.0.2.10:8080", "10.99.1.2:5000"},
-		{6, "172.30.0.2:4000", "192.0.2.99:53", "192.0.2.10:4001", "192.0.2.99:53"},
-		{6, "192.0.2.99:53", "192.0.2.10:4001", "192.0.2.99:53", "172.30.0.2:4000"},
-	} {
-		gotTo := maps[0][string(packetKind{c.protocol, at(c.from), at(c.to)}.key())]
-		if gotTo != string(endpointKey(at(c.newTo))) {
-			t.Errorf("%s to %s goes to %x, want %s", c.from, c.to, gotTo, c.newTo)
-		}
-		gotFrom := maps[1][string(packetKind{c.protocol, at(c.from), at(c.newTo)}.key())]
-		if c.from != c.newFrom && gotFrom != string(endpointKey(at(c.newFrom))) || c.from == c.newFrom &&
-			gotFrom != "" {
-			t.Errorf("%s to %s comes from %x, want %s", c.from, c.to, gotFrom, c.newFrom)
-		}
-	}
-	if key := (packetKind{6, at("172.30.0.2:80"), at("10.99.1.2:5003")}).key(); len(saved.ingress) != 1 ||
-		!bytes.Equal(saved.ingress[0].Key, key) ||
-		!bytes.Equal(saved.ingress[0].Val, native(7<<ingressShift)) {
-		t.Errorf("ingress marks: %+v", saved.ingress)
-	}
-	if match := concerns(ip); !match(to[0]) || concerns(netip.MustParseAddr("172.30.0.3"))(to[0]) {
-		t.Error("elements are not found by their address")
-	}
-	if key := (packetKind{6, at("1.2.3.4:256"), at("5.6.7.8:1")}).key(); !bytes.Equal(key,
-		[]byte{6, 0, 0, 0, 1, 2, 3, 4, 1, 0, 0, 0, 5, 6, 7, 8, 0, 1, 0, 0}) {
-		t.Errorf("key %v", key)
-	}
-}
-
-// TestFlowsEnd checks that entries of ending connections expire soon, and that the number of saved entries
-// is limited.
-func TestFlowsEnd(t *testing.T) {
-	ip := netip.MustParseAddr("172.30.0.2")
-	in, out := tuple(6, "10.99.1.2", 5000, "192.0.2.10", 8080), tuple(6, "172.30.0.2", 80, "10.99.1.2", 5000)
-	for what, c := range map[string]struct {
-		flow    *netlink.ConntrackFlow
-		timeout time.Duration
-		ended   int
-	}{
-		"established": {tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, in, out), flowIdle, 0},
-		"half-closed": {tcpFlow(nl.TCP_CONNTRACK_CLOSE_WAIT, in, out), flowOver, 2},
-		"UDP": {&netlink.ConntrackFlow{Forward: tuple(17, "10.99.1.2", 5000, "192.0.2.10", 8080),
-			Reverse: tuple(17, "172.30.0.2", 80, "10.99.1.2", 5000)}, flowOver, 0},
-	} {
-		saved := elementsOf([]*netlink.ConntrackFlow{c.flow}, ip)
-		if len(saved.to) != 2 || saved.to[0].Timeout != c.timeout || saved.to[1].Timeout != c.timeout ||
-			len(saved.ended) != c.ended {
-			t.Errorf("%s: %+v", what, saved)
-		}
-	}
-	many := slices.Repeat([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, in, out)},
-		2*maxFlows)
-	if saved := elementsOf(many, ip); len(saved.to) != 2*maxFlows {
-		t.Errorf("%d elements are saved", len(saved.to))
-	}
-}
-
 // flowTimes returns when the saved destinations for a client's port expire.
 func (s *site) flowTimes(node string, port uint16) (times []time.Duration) {
 	s.t.Helper()
-	conn, err := s.nodes[node].filter()
+	conn, err := nft.Open(s.nodes[node].ns)
 	must(s.t, err)
-	sets, err := describeFlows(&nftables.Table{Name: flowTable, Family: nftables.TableFamilyIPv4})
+	sets, err := flows.Describe(&nftables.Table{Name: flows.Table, Family: nftables.TableFamilyIPv4})
 	must(s.t, err)
-	elements, err := conn.GetSetElements(sets.to)
+	elements, err := conn.GetSetElements(sets.To)
 	must(s.t, err)
 	for _, e := range elements {
-		if bytes.Equal(e.Key[8:10], bigEndian(port)) || bytes.Equal(e.Key[16:18], bigEndian(port)) {
+		if bytes.Equal(e.Key[8:10], filter.BigEndian(port)) ||
+			bytes.Equal(e.Key[16:18], filter.BigEndian(port)) {
 			times = append(times, e.Expires)
 		}
 	}
@@ -173,13 +69,13 @@ func TestFlowsLast(t *testing.T) {
 		{"closed by the client", 5001, -1, false},
 		{"closed by the server", 5002, -1, true},
 	} {
-		saved := elementsOf([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
+		saved := flows.ElementsOf([]*netlink.ConntrackFlow{tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 			tuple(6, "198.51.100.2", c.port, "198.51.100.1", 8080),
 			tuple(6, address.IP.String(), 80, "198.51.100.2", c.port))}, address.IP)
-		for i := range saved.to {
-			saved.to[i].Timeout = time.Hour
+		for i := range saved.To {
+			saved.To[i].Timeout = time.Hour
 		}
-		must(t, s.nodes["a"].addFlows(saved))
+		must(t, s.nodes["a"].flows().Add(saved))
 		client, server := s.savedConnection(address.IP, int(c.port))
 		_, err := client.Write([]byte("hello"))
 		must(t, err)
@@ -187,7 +83,7 @@ func TestFlowsLast(t *testing.T) {
 		must(t, err)
 		eventually(t, "both ways in use: "+c.what, func() bool {
 			times := s.flowTimes("a", c.port)
-			return len(times) == 2 && slices.Min(times) > flowIdle-time.Minute
+			return len(times) == 2 && slices.Min(times) > flows.Idle-time.Minute
 		})
 		ends := []*net.TCPConn{client, server}
 		if c.serverFirst {
@@ -200,12 +96,12 @@ func TestFlowsLast(t *testing.T) {
 		}
 		must(t, ends[1].Close())
 		eventually(t, "an end: "+c.what,
-			func() bool { return slices.Max(s.flowTimes("a", c.port)) <= flowOver })
+			func() bool { return slices.Max(s.flowTimes("a", c.port)) <= flows.Over })
 		if i > 0 && len(s.flowTimes("a", 5000)) != 2 {
 			t.Error("one that has just ended is forgotten")
 		}
 	}
-	must(t, s.nodes["a"].forgetFlows(address.IP))
+	must(t, s.nodes["a"].flows().Forget(address.IP, len(s.nodes["a"].bridged) == 0))
 }
 
 // savedConnection makes a connection to port 80 of a container through port 8080 of node a. Only the saved
@@ -237,19 +133,6 @@ func (s *site) savedConnection(ip netip.Addr, port int) (client, server *net.TCP
 	return client, conn.(*net.TCPConn)
 }
 
-func TestRoutedNetworkPart(t *testing.T) {
-	routed := RoutedNetwork{Subnet: netip.MustParsePrefix("10.89.0.0/16")}
-	if part, err := routed.Part(3); err != nil || part.String() != "10.89.3.0/24" {
-		t.Errorf("%s, %v", part, err)
-	}
-	for subnet, number := range map[string]int{"10.89.0.0/16": 256, "10.89.0.0/24": 1, "10.89.1.0/16": 1,
-		"2001:db8::/16": 1} {
-		if part, err := (RoutedNetwork{Subnet: netip.MustParsePrefix(subnet)}).Part(number); err == nil {
-			t.Errorf("part %d of %s is %s", number, subnet, part)
-		}
-	}
-}
-
 // TestForgottenConnections checks that connections to a container that has left continue, although the
 // engine deletes their conntrack entries and would masquerade the container's next packets. Some
 // connections came in at this node, and some at another.
@@ -259,18 +142,19 @@ func TestForgottenConnections(t *testing.T) {
 	s.away(ip)
 	s.must("b", "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "172.30.0.0/24", "!", "-o", engineBridge,
 		"-j", "MASQUERADE")
-	s.must("b", "iptables", "-N", passChain)
+	s.must("b", "iptables", "-N", foreign.PassChain)
 	s.must("b", "iptables", "-P", "FORWARD", "DROP") // as Docker
-	s.must("b", "iptables", "-A", "FORWARD", "-j", passChain)
+	s.must("b", "iptables", "-A", "FORWARD", "-j", foreign.PassChain)
 	s.must("b", "iptables", "-A", "FORWARD", "-i", "client0", "-j", "ACCEPT")
 	must(t, b.KeepPassing())
 	_, far, err := net.ParseCIDR("198.18.0.1/32")
 	must(t, err)
 	s.must("c", "ip", "address", "add", far.String(), "dev", "lo")
-	toContainer := s.nodes["c"].via(hostNet(ip), b.config.NodeNumber, unix.RT_TABLE_MAIN)
+	toContainer := s.nodes["c"].routes.Via(rtnl.HostNet(ip), b.config.NodeNumber, unix.RT_TABLE_MAIN)
 	toContainer.Src = far.IP
 	must(t, s.nodes["c"].links.RouteReplace(toContainer))
-	must(t, s.nodes["a"].links.RouteReplace(s.nodes["a"].via(far, b.config.NodeNumber, unix.RT_TABLE_MAIN)))
+	must(t, s.nodes["a"].links.RouteReplace(s.nodes["a"].routes.Via(far, b.config.NodeNumber,
+		unix.RT_TABLE_MAIN)))
 	var clients, servers []net.Conn
 	for i, from := range []string{"client-b", "c"} {
 		client, server := s.tcp(from, "a", netip.AddrPortFrom(ip, 80))
@@ -334,22 +218,22 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 	s.away(ip)
 	flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED, tuple(6, "10.99.1.2", 5003, ip.String(), 80),
 		tuple(6, ip.String(), 80, "10.99.1.2", 5003))
-	flow.Mark = 1 << ingressShift
-	saved := elementsOf([]*netlink.ConntrackFlow{flow}, ip)
+	flow.Mark = 1 << pool.IngressShift
+	saved := flows.ElementsOf([]*netlink.ConntrackFlow{flow}, ip)
 	b := s.nodes["b"]
 	for range 2 {
-		must(t, b.addFlows(saved))
-		if out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapIngress); err != nil ||
+		must(t, b.flows().Add(saved))
+		if out, err := s.run("b", "nft", "list", "map", "ip", flows.Table, flows.MapIngress); err != nil ||
 			!strings.Contains(out, ip.String()) {
 			t.Errorf("%s (%v)", out, err)
 		}
-		if out, err := s.run("b", "nft", "list", "chain", "ip", flowTable, "ingress"); err != nil ||
+		if out, err := s.run("b", "nft", "list", "chain", "ip", flows.Table, "ingress"); err != nil ||
 			strings.Count(out, "ct state") != 2 {
 			t.Errorf("%s (%v)", out, err)
 		}
-		s.must("b", "nft", "delete", "chain", "ip", flowTable, "ingress")
-		s.must("b", "nft", "delete", "map", "ip", flowTable, mapIngress)
-		must(t, b.forgetFlows(ip))
+		s.must("b", "nft", "delete", "chain", "ip", flows.Table, "ingress")
+		s.must("b", "nft", "delete", "map", "ip", flows.Table, flows.MapIngress)
+		must(t, b.flows().Forget(ip, len(b.bridged) == 0))
 	}
 }
 
@@ -362,11 +246,11 @@ func TestForgetIngressMarks(t *testing.T) {
 	for _, ip := range []netip.Addr{gone, stays} {
 		flow := tcpFlow(nl.TCP_CONNTRACK_ESTABLISHED,
 			tuple(6, "10.99.1.2", 5003, ip.String(), 80), tuple(6, ip.String(), 80, "10.99.1.2", 5003))
-		flow.Mark = 1 << ingressShift
-		must(t, b.addFlows(elementsOf([]*netlink.ConntrackFlow{flow}, ip)))
+		flow.Mark = 1 << pool.IngressShift
+		must(t, b.flows().Add(flows.ElementsOf([]*netlink.ConntrackFlow{flow}, ip)))
 	}
-	must(t, b.forgetFlows(gone))
-	out, err := s.run("b", "nft", "list", "map", "ip", flowTable, mapIngress)
+	must(t, b.flows().Forget(gone, len(b.bridged) == 0))
+	out, err := s.run("b", "nft", "list", "map", "ip", flows.Table, flows.MapIngress)
 	if err != nil || strings.Contains(out, gone.String()+" ") || !strings.Contains(out, stays.String()+" ") {
 		t.Errorf("%s (%v)", out, err)
 	}

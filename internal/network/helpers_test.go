@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -29,19 +31,19 @@ type site struct {
 	nodes   map[string]*Network
 }
 
-// namespace makes a network namespace with lo up that is removed when the test ends.
-func namespace(t *testing.T, dir, name string) netns.NsHandle {
+// makeTestNamespace makes a network namespace with lo up that is removed when the test ends.
+func makeTestNamespace(t *testing.T, dir, name string) netns.NsHandle {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := makeNamespace(path); err != nil {
+	if err := namespace.Make(path); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := removeNamespace(path); err != nil {
+		if err := namespace.Remove(path); err != nil {
 			t.Error(err)
 		}
 	})
-	ns, err := openNamespace(path)
+	ns, err := namespace.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +77,8 @@ func failing(n *Network, do func()) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		was, n.ns = n.ns, ns
+		n.filter.In(ns)
+		n.suppressed.In(ns)
 		return was
 	}
 	defer set(set(netns.None()))
@@ -91,7 +95,7 @@ func newSite(t *testing.T) *site {
 func newSiteOf(t *testing.T, overlay Overlay) *site {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir(), overlay: overlay, nodes: map[string]*Network{}}
-	hub := namespace(t, s.dir, "hub")
+	hub := makeTestNamespace(t, s.dir, "hub")
 	inside(t, hub, func(h *netlink.Handle) error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 		bridge.Name = "hub"
@@ -102,7 +106,7 @@ func newSiteOf(t *testing.T, overlay Overlay) *site {
 	})
 	names := []string{"a", "b", "c"}
 	for i, name := range names {
-		s.join(namespace(t, s.dir, name), hub, "under"+name, fmt.Sprintf("192.0.2.%d/24", i+1))
+		s.join(makeTestNamespace(t, s.dir, name), hub, "under"+name, fmt.Sprintf("192.0.2.%d/24", i+1))
 	}
 	s.client("a", "client-a", "198.51.100.1/24", "198.51.100.2/24")
 	s.client("b", "client-b", "203.0.113.1/24", "203.0.113.2/24")
@@ -139,7 +143,7 @@ func (s *site) join(ns, hub netns.NsHandle, port, address string) {
 
 // client makes a namespace attached to a node, with its default route through the node.
 func (s *site) client(node, name, nodeSide, clientSide string) {
-	ns := namespace(s.t, s.dir, name)
+	ns := makeTestNamespace(s.t, s.dir, name)
 	inside(s.t, s.ns(node), func(h *netlink.Handle) error {
 		pair := netlink.NewVeth(netlink.LinkAttrs{Name: "client0", TxQLen: -1})
 		pair.PeerName, pair.PeerNamespace = "node0", netlink.NsFd(ns)
@@ -182,7 +186,7 @@ func (s *site) ns(name string) netns.NsHandle {
 	if node, id, ok := strings.Cut(name, "/"); ok {
 		path = s.nodes[node].NetnsPath(id)
 	}
-	ns, err := openNamespace(path)
+	ns, err := namespace.Open(path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -293,7 +297,7 @@ func must(t *testing.T, err error) {
 // in runs a function on a thread in a namespace of the site; sockets made in it belong there for ever.
 func (s *site) in(name string, run func() error) {
 	s.t.Helper()
-	must(s.t, within(s.ns(name), run))
+	must(s.t, namespace.Within(s.ns(name), run))
 }
 
 // eventually waits for a condition.
@@ -342,7 +346,7 @@ func (s *site) unplugRoaming(node string) {
 func (s *site) mtu(where string) (mtu int) {
 	s.t.Helper()
 	s.in(where, func() error {
-		eth0, err := net.InterfaceByName(insideDevice)
+		eth0, err := net.InterfaceByName(pool.InsideDevice)
 		if err == nil {
 			mtu = eth0.MTU
 		}

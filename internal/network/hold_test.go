@@ -215,7 +215,7 @@ func TestHoldsOfTwoBridges(t *testing.T) {
 	must(t, n.Reconcile(Keep{}))
 	rules, err := n.links.RuleList(unix.AF_INET)
 	must(t, err)
-	routes, err := n.listRoutes()
+	routes, err := n.routes.List()
 	must(t, err)
 	if !slices.ContainsFunc(rules, func(r netlink.Rule) bool {
 		return r.IifName == "gwhold0a140002" && r.Table == secondTable

@@ -14,6 +14,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/tunnel"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -40,8 +44,9 @@ func datagram(from, to netip.AddrPort, payload []byte) []byte {
 
 // inVXLAN returns a packet as one node sends it to another through the tunnel (RFC 7348).
 func inVXLAN(from, to int, packet []byte) []byte {
-	return slices.Concat([]byte{8, 0, 0, 0, vni >> 16, vni >> 8 & 0xff, vni & 0xff, 0}, tunnelMAC(to),
-		tunnelMAC(from), []byte{8, 0}, packet)
+	return slices.Concat([]byte{8, 0, 0, 0, tunnel.Vni >> 16, tunnel.Vni >> 8 & 0xff, tunnel.Vni & 0xff, 0},
+		pool.TunnelMAC(to),
+		pool.TunnelMAC(from), []byte{8, 0}, packet)
 }
 
 // raw sends an IPv4 packet unchanged, with any source.
@@ -54,7 +59,7 @@ func (s *site) raw(where string, packet []byte) {
 		}
 		defer func() { _ = unix.Close(socket) }()
 		return unix.Sendto(socket, packet, 0,
-			&unix.SockaddrInet4{Addr: [4]byte(packet[offsetDestination:20])})
+			&unix.SockaddrInet4{Addr: [4]byte(packet[nft.OffsetDestination:20])})
 	})
 }
 
@@ -115,7 +120,7 @@ const strangerAddress = "192.0.2.66"
 func newIntruder(t *testing.T, overlay Overlay) *intruder {
 	t.Helper()
 	s := newSiteOf(t, overlay)
-	s.join(namespace(t, s.dir, "stranger"), s.ns("hub"), "underx", strangerAddress+"/24")
+	s.join(makeTestNamespace(t, s.dir, "stranger"), s.ns("hub"), "underx", strangerAddress+"/24")
 	one := s.container("a", "one")
 	s.container("b", "two")
 	i := &intruder{site: s, server: netip.AddrPortFrom(one.IP, 7000), sender: "b/two"}
@@ -154,7 +159,7 @@ func (i *intruder) expect(text string, want bool) {
 // inner returns a packet for the server from a node's own address, as it travels through the tunnel. The
 // packet's VXLAN header names the node as.
 func (i *intruder) inner(from, as int, text string) []byte {
-	source := netip.AddrPortFrom(i.nodes["a"].config.nodeAddress(from), 7000)
+	source := netip.AddrPortFrom(i.nodes["a"].pool.NodeAddress(from), 7000)
 	return inVXLAN(as, 1, datagram(source, i.server, []byte(text)))
 }
 
@@ -207,7 +212,7 @@ func TestInjectedByMember(t *testing.T) {
 	i := newIntruder(t, encrypted())
 	config := i.nodes["a"].config
 	end := func(number int) netip.AddrPort {
-		return netip.AddrPortFrom(config.overlayAddress(number),
+		return netip.AddrPortFrom(config.pool().OverlayAddress(number),
 			defaultPort)
 	}
 	i.raw("b", datagram(end(b), end(a), i.inner(b, b, "as itself")))
@@ -226,7 +231,7 @@ func TestInjectedOnward(t *testing.T) {
 	outside := netip.MustParseAddrPort("198.51.100.2:7001")
 	box := i.mailbox("client-a", outside)
 	end := func(number int) netip.AddrPort {
-		return netip.AddrPortFrom(config.overlayAddress(number),
+		return netip.AddrPortFrom(config.pool().OverlayAddress(number),
 			defaultPort)
 	}
 	i.raw("b", datagram(end(b), end(a),
@@ -375,7 +380,7 @@ func TestOverlayProcess(t *testing.T) {
 	i := newIntruder(t, OverlayUserspace)
 	a := i.nodes["a"]
 	index := func() int {
-		link, err := a.links.LinkByName(OverlayDevice)
+		link, err := a.links.LinkByName(tunnel.OverlayDevice)
 		if err != nil {
 			return 0
 		}
@@ -385,12 +390,12 @@ func TestOverlayProcess(t *testing.T) {
 	i.crash("a")
 	i.arrives("without the agent", "c")
 	a = i.start("a")
-	i.attach("a", "one", Address{IP: i.server.Addr(), MAC: containerMAC(i.server.Addr()).String(),
+	i.attach("a", "one", Address{IP: i.server.Addr(), MAC: pool.ContainerMAC(i.server.Addr()).String(),
 		MTU: a.MTU()})
 	if now := index(); now != before || now == 0 {
 		t.Errorf("the device was %d and is %d", before, now)
 	}
-	link, err := a.links.LinkByName(OverlayDevice)
+	link, err := a.links.LinkByName(tunnel.OverlayDevice)
 	must(t, err)
 	must(t, a.links.LinkDel(link)) // the process ends with its device
 	must(t, a.KeepOverlay())
@@ -399,11 +404,11 @@ func TestOverlayProcess(t *testing.T) {
 	if now := index(); now != 0 {
 		t.Errorf("without peers there is device %d", now)
 	}
-	if status, err := a.OverlayStatus(); err != nil || status.String() != "wireguard" {
+	if status, err := a.Tunnel().OverlayStatus(); err != nil || status.String() != "wireguard" {
 		t.Errorf("status %s, %v", status, err)
 	}
 	i.setPeers("a")
-	if status, err := a.OverlayStatus(); err != nil || status.String() != "wireguard (process)" {
+	if status, err := a.Tunnel().OverlayStatus(); err != nil || status.String() != "wireguard (process)" {
 		t.Errorf("status %s, %v", status, err)
 	}
 }
@@ -442,7 +447,7 @@ func TestForwarding(t *testing.T) {
 			s := newSite(t)
 			must(t, s.nodes["a"].Close())
 			must(t, Cleanup(s.config("a")))
-			s.in("a", func() error { return sysctl("ipv4/ip_forward", before) })
+			s.in("a", func() error { return namespace.Sysctl("ipv4/ip_forward", before) })
 			for range 2 { // the second time, Godwit itself has enabled forwarding
 				s.start("a")
 				in, out := s.tun("a", "left0", "198.18.1.1/24"), s.tun("a", "right0", "198.18.2.1/24")

@@ -12,6 +12,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/nft"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // state lists links, routes, rules and mounts of a node, for comparison.
@@ -37,7 +41,7 @@ func (s *site) state(node string) string {
 		}
 		return nil
 	})
-	conn, err := (&Network{ns: s.ns(node)}).filter()
+	conn, err := nft.Open(s.ns(node))
 	must(s.t, err)
 	tables, err := conn.ListTables()
 	must(s.t, err)
@@ -174,9 +178,9 @@ func TestContainerCannotSendAsAnother(t *testing.T) {
 	must(t, s.nodes["a"].Detach("two"))
 	victim := s.listen("client-a", netip.MustParseAddrPort("198.51.100.2:7000"))
 	inside(t, s.ns("a/one"), func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName(insideDevice)
+		eth0, err := h.LinkByName(pool.InsideDevice)
 		must(t, err)
-		return h.AddrAdd(eth0, &netlink.Addr{IPNet: hostNet(two.IP)})
+		return h.AddrAdd(eth0, &netlink.Addr{IPNet: rtnl.HostNet(two.IP)})
 	})
 	for _, source := range []netip.Addr{two.IP, one.IP} {
 		s.in("a/one", func() error {

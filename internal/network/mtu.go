@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // Until a container is plugged in, the MTU of its interface is a byte smaller. Otherwise a socket restored
@@ -24,24 +27,24 @@ func narrowed(address Address) int { return address.MTU - 1 }
 
 // narrow sets the narrowed MTU.
 func narrow(inside *netlink.Handle, address Address) error {
-	eth0, err := inside.LinkByName(insideDevice)
+	eth0, err := inside.LinkByName(pool.InsideDevice)
 	if err == nil {
 		err = inside.LinkSetMTU(eth0, narrowed(address))
 	}
 	if err != nil {
-		return fmt.Errorf("narrow the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("narrow the container's %s: %w", pool.InsideDevice, err)
 	}
 	return nil
 }
 
 // narrowRoutes sets the narrowed MTU on the routes of a container on a bridge.
 func narrowRoutes(inside *netlink.Handle, address Address) error {
-	eth0, err := inside.LinkByName(insideDevice)
+	eth0, err := inside.LinkByName(pool.InsideDevice)
 	if err == nil {
 		err = limitRoutes(inside, eth0, narrowed(address))
 	}
 	if err != nil {
-		return fmt.Errorf("set the MTU of the routes through the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("set the MTU of the routes through the container's %s: %w", pool.InsideDevice, err)
 	}
 	return nil
 }
@@ -49,7 +52,7 @@ func narrowRoutes(inside *netlink.Handle, address Address) error {
 // widen undoes narrow and narrowRoutes, and nothing else; it is idempotent. A container with enough
 // privileges may have renamed or removed the interface or changed its MTU; widen leaves such changes alone.
 func widen(path string, attached *attachment) error {
-	inside, err := openNamespace(path)
+	inside, err := namespace.Open(path)
 	if err != nil {
 		return err
 	}
@@ -59,8 +62,8 @@ func widen(path string, attached *attachment) error {
 		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
 	}
 	defer handle.Close()
-	eth0, err := handle.LinkByName(insideDevice)
-	if isLinkNotFound(err) {
+	eth0, err := handle.LinkByName(pool.InsideDevice)
+	if rtnl.IsLinkNotFound(err) {
 		return nil
 	}
 	address := attached.address
@@ -72,7 +75,7 @@ func widen(path string, attached *attachment) error {
 		err = limitRoutes(handle, eth0, address.MTU)
 	}
 	if err != nil {
-		return fmt.Errorf("widen the container's %s: %w", insideDevice, err)
+		return fmt.Errorf("widen the container's %s: %w", pool.InsideDevice, err)
 	}
 	return nil
 }

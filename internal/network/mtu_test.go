@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/pool"
 )
 
 // restoredSocket restores a connection as CRIU does, with a peer that takes segments of this size.
@@ -77,7 +79,7 @@ func TestLargePacketsForArrived(t *testing.T) {
 	must(t, b.AdoptBridged(t.Context(), s.dir+"/guest", Bridged{Container: "one", Address: ip, From: "a"}))
 	most := uint32(b.MTU() - 40)
 	// nobody answers with a reset
-	s.must("guest", "ip", "neighbour", "add", nobody, "lladdr", "02:00:00:00:00:03", "dev", insideDevice)
+	s.must("guest", "ip", "neighbour", "add", nobody, "lladdr", "02:00:00:00:00:03", "dev", pool.InsideDevice)
 	fd := s.restoredSocket("guest", netip.AddrPortFrom(ip, 7000), netip.MustParseAddrPort(nobody+":7001"),
 		whole-40)
 	if got := segmentOf(t, fd); got >= most {
@@ -152,7 +154,7 @@ func TestOwnInterface(t *testing.T) {
 	}
 	const small, renamed = 1000, "own0"
 	inside(t, s.ns("a/one"), func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName(insideDevice)
+		eth0, err := h.LinkByName(pool.InsideDevice)
 		must(t, err)
 		return h.LinkSetMTU(eth0, small)
 	})
@@ -161,7 +163,7 @@ func TestOwnInterface(t *testing.T) {
 		t.Errorf("the container's MTU of %d has become %d", small, got)
 	}
 	inside(t, s.ns("a/one"), func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName(insideDevice)
+		eth0, err := h.LinkByName(pool.InsideDevice)
 		must(t, err)
 		must(t, h.LinkSetDown(eth0))
 		must(t, h.LinkSetName(eth0, renamed))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,8 +14,14 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/network/bridge"
+	"github.com/godwit/godwit/internal/network/filter"
+	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/network/hold"
-	"github.com/godwit/godwit/internal/network/wireguard"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
+	"github.com/godwit/godwit/internal/network/tunnel"
 )
 
 // Network is the containers' network on one node. Its methods may be called concurrently.
@@ -24,31 +29,27 @@ type Network struct {
 	config Config
 	ns     netns.NsHandle
 	links  *netlink.Handle
-	leases *leases
+	pool   pool.Pool
+	leases *pool.Leases
 	holds  *hold.Set // has its own lock, which is taken after mu
+	// each has its own lock, which is taken after mu
+	filter     *filter.Filter // made by setUp
+	tunnel     *tunnel.Tunnel
+	routes     rtnl.Routes // complete after setUp
+	suppressed *filter.Suppression
+	bridges    *bridge.Bridges
+	passages   *foreign.Passes
 
 	mu         sync.Mutex
-	underlay   netlink.Link      // the interface with the node's underlay address
-	overlay    *wireguard.Device // nil: packets between nodes are not encrypted
-	key        wireguard.Key     // this node's private key
-	public     wireguard.Key     // the public key for it
-	guarded    bool              // this node did not forward packets before: see forwardChain
-	tunnel     netlink.Link
-	mtu        int
-	peers      map[int]Peer            // by number
 	containers map[string]*attachment  // by container id
 	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
 	unfinished bool                    // places not saved, or unknown to the packet filter
 	routed     []RoutedNetwork
-	unrouted   bool                            // something that routed networks need has failed
-	lasting    map[int]bool                    // bridges, by index, whose hardware address is fixed
-	suppressed map[netip.Addr]net.HardwareAddr // hardware addresses whose packets bridges drop
-	tables     map[int]*tun                    // routing tables of holds' devices
+	unrouted   bool         // something that routed networks need has failed
+	tables     map[int]*tun // routing tables of holds' devices
 	background sync.WaitGroup
-	watching   sync.WaitGroup // see watchBridges
+	watching   sync.WaitGroup // see bridgesChanged
 	closed     chan struct{}  // closed when Close begins
-
-	forbidden bool // none of allowedRules is in place: see keepAllowed
 
 	contradicting bool      // contradictLater repeats: see contradict
 	contradicted  time.Time // until when it repeats
@@ -59,7 +60,6 @@ type attachment struct {
 	address Address
 	device  string // the node's end of the veth pair, or the bridge on which it is
 	bridged bool   // the connection is its engine's
-	plugged bool   // it may send
 	blocked bool   // it receives nothing: see blockNamespace
 }
 
@@ -84,7 +84,7 @@ func open(config Config) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network configuration: %w", err)
 	}
-	ns, err := openNamespace(config.Namespace)
+	ns, err := namespace.Open(config.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +93,21 @@ func open(config Config) (*Network, error) {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket: %w", err), ns.Close())
 	}
 	n := &Network{
-		config: config, ns: ns, links: handle,
-		peers: map[int]Peer{}, containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		lasting: map[int]bool{}, suppressed: map[netip.Addr]net.HardwareAddr{}, tables: map[int]*tun{},
+		config: config, pool: config.pool(), ns: ns, links: handle,
+		routes:     rtnl.Routes{Links: handle, Pool: config.pool()},
+		containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
+		tables: map[int]*tun{},
 		closed: make(chan struct{}),
 	}
+	n.tunnel = tunnel.New(tunnel.Config{NodeName: config.NodeName, Pool: n.pool, Underlay: config.Underlay,
+		Port: config.Port, Overlay: config.Overlay, MTU: config.MTU, RunDir: config.RunDir,
+		StateDir: config.StateDir, Namespace: ns, Links: handle})
+	n.bridges = bridge.New(ns, handle)
+	n.suppressed = filter.NewSuppression(ns, config.Log)
+	n.passages = foreign.NewPasses(foreign.PassesConfig{Namespace: ns, Path: config.Namespace,
+		Pool:     config.Pool,
+		StateDir: config.StateDir})
+	n.filter = filter.New(filter.Config{Namespace: ns})
 	n.holds = hold.NewSet(config.HoldBytes, heldRoutes{n})
 	return n, nil
 }
@@ -106,10 +116,10 @@ func open(config Config) (*Network, error) {
 func (n *Network) setUp() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.checkPool(); err != nil {
+	if err := foreign.CheckPool(n.config.Namespace, n.config.Pool); err != nil {
 		return err
 	}
-	leases, err := openLeases(filepath.Join(n.config.StateDir, "addresses.json"), n.config)
+	leases, err := pool.OpenLeases(filepath.Join(n.config.StateDir, "addresses.json"), n.pool)
 	if err != nil {
 		return err
 	}
@@ -117,39 +127,49 @@ func (n *Network) setUp() error {
 	if err := os.MkdirAll(filepath.Join(n.config.RunDir, "netns"), 0o755); err != nil {
 		return fmt.Errorf("make the directory of network namespaces: %w", err)
 	}
-	if err := n.findForwarding(); err != nil {
+	guarded, err := n.findForwarding()
+	if err != nil {
 		return err
 	}
-	if err := errors.Join(n.findUnderlay(), n.openOverlay()); err != nil {
+	if err := n.tunnel.Find(); err != nil {
 		return err
 	}
-	if err := n.bringUpTunnel(); err != nil {
+	n.openFilter(guarded)
+	if err := n.tunnel.Open(); err != nil {
 		return err
 	}
-	if err := n.recoverPeers(); err != nil {
-		return err
-	}
+	n.routes.Tunnel = n.tunnel.Index()
+	n.filter.KnowPeers(n.filterPeers(n.tunnel.Peers()))
 	if err := errors.Join(n.recoverContainers(), n.recoverBridged()); err != nil {
 		return err
 	}
 	if err := n.baseRoutes(); err != nil {
 		return err
 	}
-	if err := errors.Join(n.applyFirewall(), n.removeSuppressed()); err != nil {
+	if err := errors.Join(n.filter.Apply(), n.suppressed.Remove()); err != nil {
 		return err
 	}
 	if err := n.startForwarding(); err != nil {
 		return err
 	}
-	n.watching.Go(n.watchBridges)
+	n.watching.Go(func() { n.bridges.Watch(n.closed, n.bridgesChanged) })
 	return n.trackLoosely()
+}
+
+// Open makes the packet filter, for the underlay that was found.
+func (n *Network) openFilter(guarded bool) {
+	n.filter = filter.New(filter.Config{Namespace: n.ns, Pool: n.pool, Underlay: n.config.Underlay,
+		UnderlayDevice: n.tunnel.UnderlayDevice(), Encrypted: n.config.Overlay != OverlayVXLAN,
+		TunnelPort: n.config.Port, OverlayPort: n.tunnel.OverlayPort(), Guarded: guarded})
 }
 
 // trackLoosely makes the node's connection tracking also translate packets that it takes for out of the
 // window. What it sees of a moving container differs from what the ends see. A packet of a masqueraded
 // connection that is not translated back is for the node itself, which answers it with a reset.
 func (n *Network) trackLoosely() error {
-	err := within(n.ns, func() error { return sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1") })
+	err := namespace.Within(n.ns, func() error {
+		return namespace.Sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1")
+	})
 	// a kernel without connection tracking of TCP has no windows
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("let the node follow connections that move: %w", err)
@@ -159,28 +179,51 @@ func (n *Network) trackLoosely() error {
 
 // baseRoutes makes the blackholes, and the rule that looks up the pool's addresses in the main table only.
 func (n *Network) baseRoutes() error {
-	for _, prefix := range []netip.Prefix{n.config.Pool, n.config.subnet(n.config.NodeNumber)} {
-		if err := n.addBlackhole(prefix); err != nil {
+	for _, prefix := range []netip.Prefix{n.config.Pool, n.pool.Own()} {
+		if err := n.routes.Blackhole(prefix); err != nil {
 			return err
 		}
 	}
 	toPool := netlink.NewRule()
-	toPool.Priority, toPool.Table, toPool.Dst = priorityPool, unix.RT_TABLE_MAIN, ipNet(n.config.Pool)
-	return n.addRules(toPool, n.ingressRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
+	toPool.Priority, toPool.Table, toPool.Dst = rtnl.PriorityPool, unix.RT_TABLE_MAIN,
+		rtnl.IPNet(n.config.Pool)
+	return n.routes.AddRules(toPool, n.routes.IngressRule(n.config.NodeNumber, unix.RT_TABLE_MAIN))
+}
+
+// SuppressARP makes the node's bridges drop packets from a container: see Suppression.Suppress.
+func (n *Network) SuppressARP(ip netip.Addr, mac string) error { return n.suppressed.Suppress(ip, mac) }
+
+// AllowARP undoes SuppressARP. It is idempotent.
+func (n *Network) AllowARP(ip netip.Addr) error { return n.suppressed.Allow(ip) }
+
+// Obstacles lists the obstacles on this node.
+func (n *Network) Obstacles() ([]foreign.Obstacle, error) {
+	return foreign.Obstacles(n.config.Namespace, n.config.Pool)
 }
 
 // MTU returns the MTU of the tunnel, and so of new containers.
-func (n *Network) MTU() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.mtu
-}
+func (n *Network) MTU() int { return n.tunnel.MTU() }
+
+// KeepOverlay makes the overlay's device again if it has gone: see Tunnel.KeepOverlay.
+func (n *Network) KeepOverlay() error { return n.tunnel.KeepOverlay() }
+
+// Tunnel returns what connects this node with its peers.
+func (n *Network) Tunnel() *tunnel.Tunnel { return n.tunnel }
+
+// Lease assigns a container an address for life, or returns the one that it has: see Leases.Lease.
+func (n *Network) Lease(id string) (Address, error) { return n.leases.Lease(id, n.MTU()) }
+
+// ReleaseLease takes back the address of a container that no longer exists on any node. It is idempotent.
+func (n *Network) ReleaseLease(id string) error { return n.leases.Release(id) }
+
+// Leases lists the assigned addresses of this node, in order.
+func (n *Network) Leases() []Lease { return n.leases.List() }
 
 // NodeAddress returns this node's own address in the pool, the source of its packets to containers.
-func (n *Network) NodeAddress() netip.Addr { return n.config.nodeAddress(n.config.NodeNumber) }
+func (n *Network) NodeAddress() netip.Addr { return n.pool.NodeAddress(n.pool.Number) }
 
 // Home returns the number of the node to which a container address belongs; it refuses other addresses.
-func (n *Network) Home(ip netip.Addr) (int, error) { return n.config.home(ip) }
+func (n *Network) Home(ip netip.Addr) (int, error) { return n.pool.Home(ip) }
 
 // NetnsPath returns the path at which the network namespace of an attached container is mounted.
 func (n *Network) NetnsPath(id string) string { return filepath.Join(n.config.RunDir, "netns", id) }

@@ -11,10 +11,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/foreign"
 )
 
-// bridge makes a device with an address, as Podman does.
-func bridge(t *testing.T, h *netlink.Handle, name, address string) netlink.Link {
+// makeBridge makes a device with an address, as Podman does.
+func makeBridge(t *testing.T, h *netlink.Handle, name, address string) netlink.Link {
 	t.Helper()
 	made := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 	made.Name = name
@@ -41,13 +43,13 @@ func TestInUse(t *testing.T) {
 		except string
 	}{
 		"nothing": {make: func(*netlink.Handle) {}, agent: true},
-		"Podman's": {make: func(h *netlink.Handle) { bridge(t, h, "podman0", "10.88.0.1/16") },
+		"Podman's": {make: func(h *netlink.Handle) { makeBridge(t, h, "podman0", "10.88.0.1/16") },
 			found: "route 10.88.0.0/16 dev podman0"},
-		"a device's": {make: func(h *netlink.Handle) { bridge(t, h, "some0", "10.88.9.9/32") },
+		"a device's": {make: func(h *netlink.Handle) { makeBridge(t, h, "some0", "10.88.9.9/32") },
 			found: "address 10.88.9.9/32 of some0"},
-		"its own": {make: func(h *netlink.Handle) { bridge(t, h, "own0", "10.88.0.1/16") },
+		"its own": {make: func(h *netlink.Handle) { makeBridge(t, h, "own0", "10.88.0.1/16") },
 			except: "own0"},
-		"another": {make: func(h *netlink.Handle) { bridge(t, h, "docker0", "172.17.0.1/16") },
+		"another": {make: func(h *netlink.Handle) { makeBridge(t, h, "docker0", "172.17.0.1/16") },
 			agent: true},
 		"a VPN's half": {make: func(h *netlink.Handle) {
 			must(t,
@@ -74,9 +76,9 @@ func TestInUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.t = t
-			ns := namespace(t, s.dir, "new")
+			ns := makeTestNamespace(t, s.dir, "new")
 			inside(t, ns, func(h *netlink.Handle) error {
-				under := bridge(t, h, "under0", "198.51.100.1/24")
+				under := makeBridge(t, h, "under0", "198.51.100.1/24")
 				return h.RouteAdd(&netlink.Route{LinkIndex: under.Attrs().Index, Gw: gateway})
 			})
 			inside(t, ns, func(h *netlink.Handle) error {
@@ -88,8 +90,8 @@ func TestInUse(t *testing.T) {
 				RunDir:   t.TempDir(), StateDir: t.TempDir(), Namespace: s.dir + "/new"}
 			check := func() {
 				t.Helper()
-				err := CheckFree(config.Namespace, config.Pool, one.except)
-				if errors.Is(err, ErrInUse) != (one.found != "") || one.found != "" &&
+				err := foreign.CheckFree(config.Namespace, config.Pool, one.except)
+				if errors.Is(err, foreign.ErrInUse) != (one.found != "") || one.found != "" &&
 					!strings.Contains(err.Error(), one.found) {
 					t.Errorf("%v, want %q", err, one.found)
 				}
@@ -104,7 +106,7 @@ func TestInUse(t *testing.T) {
 					must(t, n.Close())
 					continue
 				}
-				if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "node init") {
+				if !errors.Is(err, foreign.ErrInUse) || !strings.Contains(err.Error(), "node init") {
 					t.Fatalf("the agent: %v", err)
 				}
 				if after := routesOf(t, ns); after != before {
@@ -126,14 +128,15 @@ func TestInUse(t *testing.T) {
 func TestBlackholeReplacesNobody(t *testing.T) {
 	s := newSite(t)
 	inside(t, s.ns("a"), func(h *netlink.Handle) error {
-		bridge(t, h, "podman1", "10.89.0.1/24")
+		makeBridge(t, h, "podman1", "10.89.0.1/24")
 		return nil
 	})
 	before := routesOf(t, s.ns("a"))
-	if err := s.nodes["a"].addBlackhole(netip.MustParsePrefix("10.89.0.0/24")); !errors.Is(err, ErrInUse) {
+	if err := s.nodes["a"].routes.Blackhole(netip.MustParsePrefix("10.89.0.0/24")); !errors.Is(err,
+		foreign.ErrInUse) {
 		t.Error(err)
 	}
-	must(t, s.nodes["a"].addBlackhole(s.nodes["a"].config.Pool)) // the agent's own
+	must(t, s.nodes["a"].routes.Blackhole(s.nodes["a"].config.Pool)) // the agent's own
 	if after := routesOf(t, s.ns("a")); after != before {
 		t.Errorf("routes:\n%swere\n%s", after, before)
 	}

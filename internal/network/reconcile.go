@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/dump"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // Keep is what a restarted agent expects on its node.
@@ -27,7 +29,7 @@ func (n *Network) Reconcile(keep Keep) error {
 		containers[id] = true
 	}
 	for _, ip := range keep.Routes {
-		routes[hostNet(ip).String()] = true
+		routes[rtnl.HostNet(ip).String()] = true
 	}
 	ids, err := n.leftovers()
 	if err != nil {
@@ -36,7 +38,7 @@ func (n *Network) Reconcile(keep Keep) error {
 	// migrations and engines end these themselves
 	for _, one := range n.BridgedPlaces() {
 		containers[one.Container] = containers[one.Container] || one.Here
-		routes[hostNet(one.Address).String()] = true
+		routes[rtnl.HostNet(one.Address).String()] = true
 	}
 	for _, id := range ids {
 		if !containers[id] {
@@ -49,7 +51,7 @@ func (n *Network) Reconcile(keep Keep) error {
 	defer n.mu.Unlock()
 	devices := map[string]bool{}
 	for _, ip := range n.holds.Addresses() {
-		routes[hostNet(ip).String()] = true
+		routes[rtnl.HostNet(ip).String()] = true
 	}
 	for id := range containers {
 		devices[containerDevice(id)] = true
@@ -71,7 +73,7 @@ func (n *Network) leftovers() ([]string, error) {
 		ids = append(ids, id)
 	}
 	for _, entry := range entries {
-		if _, known := n.containers[entry.Name()]; !known && validID.MatchString(entry.Name()) {
+		if _, known := n.containers[entry.Name()]; !known && pool.ValidID.MatchString(entry.Name()) {
 			ids = append(ids, entry.Name())
 		}
 	}
@@ -85,26 +87,26 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 		return fmt.Errorf("list the node's devices: %w", err)
 	}
 	for _, link := range links {
-		if link.Attrs().Group != groupContainer || devices[link.Attrs().Name] {
+		if link.Attrs().Group != pool.GroupContainer || devices[link.Attrs().Name] {
 			continue
 		}
 		if err := n.links.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("remove device %s: %w", link.Attrs().Name, err)
 		}
 	}
-	ended := func(table int) bool { return table>>24 == holdTables>>24 && n.tables[table] == nil }
-	err = n.removeRoutes(func(route netlink.Route) bool {
+	ended := func(table int) bool { return table>>24 == rtnl.HoldTables>>24 && n.tables[table] == nil }
+	err = n.routes.RemoveRoutes(func(route netlink.Route) bool {
 		if route.Table != unix.RT_TABLE_MAIN || route.Dst == nil {
 			return ended(route.Table)
 		}
 		bits, _ := route.Dst.Mask.Size()
-		return bits == 32 && !routes[route.Dst.String()] && !n.toOverlay(route)
+		return bits == 32 && !routes[route.Dst.String()] && !n.tunnel.ToOverlay(route)
 	})
 	if err != nil {
 		return err
 	}
-	return n.removeRules(func(rule netlink.Rule) bool {
-		return ended(rule.Table) || rule.Priority == priorityHome && rule.Src != nil &&
+	return n.routes.RemoveRules(func(rule netlink.Rule) bool {
+		return ended(rule.Table) || rule.Priority == rtnl.PriorityHome && rule.Src != nil &&
 			!routes[rule.Src.String()]
 	})
 }
@@ -127,11 +129,11 @@ func (n *Network) cleanup() error {
 	for _, id := range ids {
 		errs = append(errs, n.detach(id))
 	}
-	errs = append(errs, n.overlayDevice().Remove(), n.removeDevices(),
-		n.removeRules(func(netlink.Rule) bool { return true }),
-		n.removeRoutes(func(netlink.Route) bool { return true }),
-		n.endForwarding(), n.removeFirewall(), n.removeSuppressed(), n.cleanupBridged(),
-		n.endRules(allowedRules(n.config.Pool)))
+	errs = append(errs, n.tunnel.Remove(), n.removeDevices(),
+		n.routes.RemoveRules(func(netlink.Rule) bool { return true }),
+		n.routes.RemoveRoutes(func(netlink.Route) bool { return true }),
+		n.endForwarding(), n.filter.Remove(), n.suppressed.Remove(), n.cleanupBridged(),
+		n.passages.RemoveAllowed())
 	return errors.Join(errs...)
 }
 
@@ -144,7 +146,7 @@ func (n *Network) removeDevices() error {
 	var errs []error
 	for _, link := range links {
 		switch link.Attrs().Group {
-		case groupContainer, groupTunnel, groupHold:
+		case pool.GroupContainer, pool.GroupTunnel, pool.GroupHold:
 		default:
 			continue
 		}

@@ -5,43 +5,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/network/dump"
 	"github.com/godwit/godwit/internal/network/hold"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
-
-// Priorities of our rules, in the order in which the kernel evaluates them, after its local table and
-// before the main table.
-const (
-	priorityHold    = 7440 + iota // packets from a hold: to the hold's destination
-	priorityPool                  // packets to containers and nodes: the main table only
-	priorityIngress               // answers: to the node through which the connection came in
-	priorityHome                  // other packets of a container that is away from home: home
-	priorityEnd
-)
-
-// routeProtocol marks our routes (RTPROT, linux/rtnetlink.h: unregistered values over 4 are free).
-const routeProtocol = 103
-
-// Ingress marks in packet and connection marks: the number of the node by which a connection came in.
-const (
-	ingressShift = 16
-	ingressMask  = maxNodeNumber << ingressShift
-)
-
-// Our routing tables are numbered from these. Only the owner of a number may use it, so the numbers are
-// unusual ones.
-const (
-	peerTables = 0x67000000
-	holdTables = 0x68000000
-)
-
-// peerTable is the routing table whose only route sends everything to a peer.
-func peerTable(number int) int { return peerTables + number }
 
 // takeTable chooses the routing table of a hold's device: the one derived from the address, or the next free
 // one.
@@ -49,10 +19,10 @@ func (n *Network) takeTable(t *tun) {
 	const all = 1<<24 - 1
 	bytes := t.ip.As4()
 	at := int(bytes[1])<<16 + int(bytes[2])<<8 + int(bytes[3])
-	for n.tables[holdTables+at] != nil {
+	for n.tables[rtnl.HoldTables+at] != nil {
 		at = (at + 1) & all // always ends: a node has fewer devices than this
 	}
-	t.table = holdTables + at
+	t.table = rtnl.HoldTables + at
 	n.tables[t.table] = t
 }
 
@@ -74,7 +44,7 @@ func (n *Network) known(ip netip.Addr) error {
 	if n.bridged[ip] != nil {
 		return nil
 	}
-	_, err := n.config.home(ip)
+	_, err := n.pool.Home(ip)
 	return err
 }
 
@@ -104,13 +74,13 @@ func (n *Network) Unroute(ip netip.Addr) error {
 	if n.bridged[ip] != nil {
 		return n.forgetBridged(ip)
 	}
-	if _, err := n.config.home(ip); err != nil {
+	if _, err := n.pool.Home(ip); err != nil {
 		return err
 	}
 	if n.holds.Holding(ip) {
 		return fmt.Errorf("forget the route of %s: %w; release the hold first", ip, ErrHeld)
 	}
-	if err := n.removeRoutes(isHostRoute(ip)); err != nil {
+	if err := n.routes.RemoveRoutes(rtnl.IsHostRoute(ip)); err != nil {
 		return err
 	}
 	return n.unplug(ip)
@@ -121,7 +91,7 @@ func (n *Network) switchTo(ip netip.Addr, to Destination) error {
 	if one := n.bridged[ip]; one != nil {
 		return n.switchBridged(one, to)
 	}
-	route, err := n.routeTo(hostNet(ip), to, unix.RT_TABLE_MAIN, ip)
+	route, err := n.routeTo(rtnl.HostNet(ip), to, unix.RT_TABLE_MAIN, ip)
 	if err != nil {
 		return fmt.Errorf("route %s to %s: %w", ip, to, err)
 	}
@@ -146,9 +116,9 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 		return nil, err
 	}
 	if to.Container == "" {
-		for _, peer := range n.peers {
+		for _, peer := range n.tunnel.Peers() {
 			if peer.Name == to.Peer && to.Peer != "" {
-				return n.via(prefix, peer.Number, table), nil
+				return n.routes.Via(prefix, peer.Number, table), nil
 			}
 		}
 		return nil, fmt.Errorf("%w: %q", ErrUnknownPeer, to.Peer)
@@ -158,13 +128,13 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 		return nil, ErrNotAttached
 	}
 	link, err := n.links.LinkByName(attached.device)
-	if isLinkNotFound(err) {
+	if rtnl.IsLinkNotFound(err) {
 		return nil, fmt.Errorf("device %s: %w", attached.device, ErrEnded)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find device %s: %w", attached.device, err)
 	}
-	route := n.route(prefix, table)
+	route := n.routes.Route(prefix, table)
 	// With the container itself as gateway, a hold's default route uses the container's permanent neighbour
 	// entry, too.
 	route.LinkIndex, route.Gw, route.Flags = link.Attrs().Index, net.IP(ip.AsSlice()),
@@ -172,49 +142,36 @@ func (n *Network) routeTo(prefix *net.IPNet, to Destination, table int, ip netip
 	return route, nil
 }
 
-// via returns a route through the tunnel to a peer.
-func (n *Network) via(prefix *net.IPNet, number, table int) *netlink.Route {
-	route := n.route(prefix, table)
-	route.LinkIndex, route.Gw = n.tunnel.Attrs().Index, net.IP(n.config.nodeAddress(number).AsSlice())
-	route.Flags = int(netlink.FLAG_ONLINK)
-	return route
-}
-
-// route returns a route with the common attributes of our routes. The source is the node's address in the
-// pool, so that containers everywhere know the way back to the node.
-func (n *Network) route(prefix *net.IPNet, table int) *netlink.Route {
-	return &netlink.Route{Dst: prefix, Table: table, Protocol: routeProtocol,
-		Src: net.IP(n.NodeAddress().AsSlice())}
-}
-
 // plug lets a container send. If the container's home is another node, packets to hosts outside go home.
 func (n *Network) plug(ip netip.Addr, id string) error {
-	if err := errors.Join(n.unblock(id, n.containers[id]), n.allow(n.containers[id], true)); err != nil {
+	attached := n.containers[id]
+	err := n.unblock(id, attached)
+	if attached.bridged {
+		return err // connections that it opens leave by this node
+	}
+	if err := errors.Join(err, n.filter.Allow(attached.device, ip, true)); err != nil {
 		return err
 	}
-	if n.containers[id].bridged {
-		return nil // connections that it opens leave by this node
-	}
-	number, err := n.config.home(ip)
+	number, err := n.pool.Home(ip)
 	if err != nil || number == n.config.NodeNumber {
 		return err
 	}
 	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.Src = priorityHome, peerTable(number), hostNet(ip)
-	return n.addRules(rule)
+	rule.Priority, rule.Table, rule.Src = rtnl.PriorityHome, rtnl.PeerTable(number), rtnl.HostNet(ip)
+	return n.routes.AddRules(rule)
 }
 
 // unplug undoes plug for all containers here that have the address.
 func (n *Network) unplug(ip netip.Addr) error {
 	for _, attached := range n.containers {
-		if attached.address.IP == ip {
-			if err := n.allow(attached, false); err != nil {
+		if attached.address.IP == ip && !attached.bridged {
+			if err := n.filter.Allow(attached.device, ip, false); err != nil {
 				return err
 			}
 		}
 	}
-	return n.removeRules(func(rule netlink.Rule) bool {
-		return rule.Priority == priorityHome && rule.Src != nil && rule.Src.IP.Equal(ip.AsSlice())
+	return n.routes.RemoveRules(func(rule netlink.Rule) bool {
+		return rule.Priority == rtnl.PriorityHome && rule.Src != nil && rule.Src.IP.Equal(ip.AsSlice())
 	})
 }
 
@@ -254,80 +211,3 @@ func (n *Network) EndQuiesce(ip netip.Addr) error {
 	}
 	return nil
 }
-
-// ingressRule sends answers with an ingress mark to a table.
-func (n *Network) ingressRule(number, table int) *netlink.Rule {
-	mask := uint32(ingressMask)
-	rule := netlink.NewRule()
-	rule.Priority, rule.Table = priorityIngress, table
-	rule.Mark, rule.Mask = uint32(number)<<ingressShift, &mask
-	return rule
-}
-
-// addRules adds missing rules.
-func (n *Network) addRules(rules ...*netlink.Rule) error {
-	for _, rule := range rules {
-		if err := n.links.RuleAdd(rule); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("add routing rule (%s): %w", rule, err)
-		}
-	}
-	return nil
-}
-
-// removeRules removes our rules that match.
-func (n *Network) removeRules(match func(netlink.Rule) bool) error {
-	rules, err := dump.Whole(func() ([]netlink.Rule, error) { return n.links.RuleList(netlink.FAMILY_V4) })
-	if err != nil {
-		return fmt.Errorf("list routing rules: %w", err)
-	}
-	for _, rule := range rules {
-		if rule.Priority < priorityHold || rule.Priority >= priorityEnd || !match(rule) {
-			continue
-		}
-		if err := n.links.RuleDel(&rule); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("remove routing rule (%s): %w", rule, err)
-		}
-	}
-	return nil
-}
-
-// removeRoutes removes our routes that match, in all tables.
-func (n *Network) removeRoutes(match func(netlink.Route) bool) error {
-	routes, err := n.listRoutes()
-	if err != nil {
-		return err
-	}
-	for _, route := range routes {
-		if !match(route) {
-			continue
-		}
-		if err := n.links.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("remove route %s: %w", route, err)
-		}
-	}
-	return nil
-}
-
-// listRoutes finds our routes in all tables.
-func (n *Network) listRoutes() ([]netlink.Route, error) {
-	filter := &netlink.Route{Protocol: routeProtocol, Table: unix.RT_TABLE_UNSPEC}
-	routes, err := dump.Whole(func() ([]netlink.Route, error) {
-		return n.links.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|
-			netlink.RT_FILTER_TABLE)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
-	}
-	return routes, nil
-}
-
-// isHostRoute reports whether a route is an address's own route in the main table.
-func isHostRoute(ip netip.Addr) func(netlink.Route) bool {
-	return func(route netlink.Route) bool {
-		return route.Table == unix.RT_TABLE_MAIN && route.Dst != nil &&
-			route.Dst.String() == hostNet(ip).String()
-	}
-}
-
-// allAddresses is the default route's prefix.
-func allAddresses() *net.IPNet { return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)} }

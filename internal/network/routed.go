@@ -1,39 +1,16 @@
 package network
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
-
-// RoutedNetwork is a network of an engine that all nodes have, each with a bridge of its own. The subnet is
-// the same everywhere, and each node's engine assigns addresses from the part with the node's number, as in
-// the pool. So no address is assigned twice, and a container that moves finds its neighbours at the same
-// addresses.
-type RoutedNetwork struct {
-	Device string // the bridge
-	Subnet netip.Prefix
-}
-
-// Part returns the part of a routed network's subnet from which a node's engine assigns addresses.
-func (r RoutedNetwork) Part(number int) (netip.Prefix, error) {
-	c := Config{Pool: r.Subnet}
-	bits := r.Subnet.Bits()
-	if !r.Subnet.Addr().Is4() || r.Subnet != r.Subnet.Masked() || bits < 8 || bits >= subnetBits {
-		return netip.Prefix{}, fmt.Errorf("subnet %s is %w: it must be an IPv4 prefix of 8 to 23 bits",
-			r.Subnet, ErrInvalid)
-	}
-	if err := c.checkNumber(number); err != nil {
-		return netip.Prefix{}, err
-	}
-	return c.subnet(number), nil
-}
 
 // SetRoutedNetworks replaces the set of routed networks. Routes of a removed network stay until the agent
 // restarts: they lead nowhere. The error names networks that cannot be routed; the others are routed. The
@@ -54,11 +31,11 @@ func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
 		return errors.Join(errs...)
 	}
 	n.routed = good
-	err := errors.Join(n.applyFirewall(), n.remakeBridges())
+	err := errors.Join(n.filterBridged(), n.remakeBridges())
 	if len(n.bridged)+len(n.routed) == 0 {
-		err = errors.Join(err, n.endPass())
+		err = errors.Join(err, n.passages.Remove())
 	} else {
-		err = errors.Join(err, n.letPass())
+		err = errors.Join(err, n.passages.Make())
 	}
 	n.unrouted = err != nil
 	return errors.Join(append(errs, err)...)
@@ -66,7 +43,7 @@ func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
 
 // checkRouted requires a routed network to contain a part for this node, and none of the pool's addresses.
 func (n *Network) checkRouted(routed RoutedNetwork) error {
-	_, err := routed.Part(n.config.NodeNumber)
+	_, err := routed.Part(n.pool.Number)
 	if err == nil && routed.Subnet.Overlaps(n.config.Pool) {
 		err = fmt.Errorf("subnet %s is %w: it overlaps %s", routed.Subnet, ErrInvalid, n.config.Pool)
 	}
@@ -80,10 +57,10 @@ func (n *Network) checkRouted(routed RoutedNetwork) error {
 func (n *Network) routeNetworks() error {
 	var errs []error
 	for _, routed := range n.routed {
-		for number := range n.peers {
+		for number := range n.tunnel.Peers() {
 			part, err := routed.Part(number)
 			if err == nil {
-				err = n.links.RouteReplace(n.via(ipNet(part), number, unix.RT_TABLE_MAIN))
+				err = n.links.RouteReplace(n.routes.Via(rtnl.IPNet(part), number, unix.RT_TABLE_MAIN))
 			}
 			errs = append(errs, err)
 		}
@@ -91,38 +68,10 @@ func (n *Network) routeNetworks() error {
 	return errors.Join(errs...)
 }
 
-// claim makes a bridge's containers send to this node for an address; otherwise they would keep sending to
-// where it was. Podman removes a bridge with its last container: then there is no bridge until the engine
-// makes it again, see remakeBridges.
-func (n *Network) claim(device string, ip netip.Addr) error {
-	link, err := n.proxy(device, ip)
-	if link == nil || err != nil {
-		return err
-	}
-	return within(n.ns, func() error { return announce(link, ip) })
-}
-
-// unclaim undoes claim, as far as possible: containers that have heard the announcement send through this
-// node, which works, too.
-func (n *Network) unclaim(device string, ip netip.Addr) error {
-	link, err := n.links.LinkByName(device)
-	if isLinkNotFound(err) {
-		return nil
-	}
-	if err == nil {
-		err = n.links.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_INET,
-			Flags: netlink.NTF_PROXY, IP: ip.AsSlice()})
-	}
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("stop answering for %s on %s: %w", ip, device, err)
-	}
-	return nil
-}
-
 // isGuest reports whether an address is in the part of a routed network that belongs to another node.
 func (n *Network) isGuest(ip netip.Addr) bool {
 	return slices.ContainsFunc(n.routed, func(routed RoutedNetwork) bool {
-		part, err := routed.Part(n.config.NodeNumber)
+		part, err := routed.Part(n.pool.Number)
 		return err == nil && routed.Subnet.Contains(ip) && !part.Contains(ip)
 	})
 }
@@ -138,7 +87,7 @@ func (n *Network) sendElsewhere() (some bool) {
 			continue
 		}
 		some = true
-		if err := n.announceOn(attached.device, ip); err != nil {
+		if err := n.bridges.Announce(attached.device, ip); err != nil {
 			n.config.Log.Warn("cannot announce an arriving container to its neighbours", "container",
 				one.Container, "error", err)
 		}
@@ -191,75 +140,5 @@ func (n *Network) sendHome(device string, ip netip.Addr) error {
 	if !n.isGuest(ip) {
 		return nil
 	}
-	return n.announceOn(device, ip)
-}
-
-// announceOn makes a bridge's containers send to an address through this node.
-func (n *Network) announceOn(device string, ip netip.Addr) error {
-	link, err := n.links.LinkByName(device)
-	if isLinkNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("find bridge %s: %w", device, err)
-	}
-	return within(n.ns, func() error { return announce(link, ip) })
-}
-
-// announce sends an unsolicited ARP request for an address, with the device's own hardware address (RFC
-// 5227, section 2.3).
-func announce(link netlink.Link, ip netip.Addr) error {
-	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open a socket for ARP: %w", err)
-	}
-	defer func() { _ = unix.Close(socket) }()
-	const ethernet, ipv4, request = 1, 0x0800, 1
-	mac := link.Attrs().HardwareAddr
-	packet := binary.BigEndian.AppendUint16(nil, ethernet)
-	packet = binary.BigEndian.AppendUint16(packet, ipv4)
-	packet = append(packet, byte(len(mac)), 4)
-	packet = binary.BigEndian.AppendUint16(packet, request)
-	packet = slices.Concat(packet, mac, ip.AsSlice(), make([]byte, len(mac)), ip.AsSlice())
-	// ETH_P_ARP, swapped
-	to := &unix.SockaddrLinklayer{Protocol: 0x0608, Ifindex: link.Attrs().Index, Halen: 6,
-		Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}
-	if err := unix.Sendto(socket, packet, 0, to); err != nil {
-		return fmt.Errorf("announce %s on %s: %w", ip, link.Attrs().Name, err)
-	}
-	return nil
-}
-
-// announceWithin makes a container announce its address.
-func announceWithin(path string, ip netip.Addr) error {
-	inside, err := openNamespace(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = inside.Close() }()
-	handle, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
-	}
-	defer handle.Close()
-	eth0, err := handle.LinkByName(insideDevice)
-	if err != nil {
-		return fmt.Errorf("find the container's %s: %w", insideDevice, err)
-	}
-	return within(inside, func() error { return announce(eth0, ip) })
-}
-
-// inRouted matches packets in which the address at this offset is in a routed network, or is not.
-func inRouted(offset uint32, routed RoutedNetwork, within bool) rule {
-	return inPool(offset, routed.Subnet, within)
-}
-
-// bridgedAlternatives returns alternative rules: a packet passes one of them if its address is that of a
-// container on a bridge.
-func (n *Network) bridgedAlternatives(offset uint32, set rule) []rule {
-	all := []rule{set}
-	for _, routed := range n.routed {
-		all = append(all, inRouted(offset, routed, true))
-	}
-	return all
+	return n.bridges.Announce(device, ip)
 }

@@ -7,6 +7,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
 )
 
 // Connection is an established TCP connection of a container.
@@ -20,10 +23,10 @@ type Connection struct {
 // Established lists the established TCP connections in an attached container's namespace, except those
 // within the container.
 func (n *Network) Established(id string) ([]Connection, error) {
-	if !validID.MatchString(id) || !isNamespace(n.NetnsPath(id)) {
+	if !pool.ValidID.MatchString(id) || !namespace.Is(n.NetnsPath(id)) {
 		return nil, fmt.Errorf("list connections of container %q: %w", id, ErrNotAttached)
 	}
-	inside, err := openNamespace(n.NetnsPath(id))
+	inside, err := namespace.Open(n.NetnsPath(id))
 	if err != nil {
 		return nil, err
 	}

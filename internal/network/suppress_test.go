@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/godwit/godwit/internal/network/pool"
 )
 
 // TestSuppressARP checks that neighbours receive nothing from a container whose ARP is suppressed, whatever
@@ -18,7 +20,7 @@ func TestSuppressARP(t *testing.T) {
 	}
 	mac := ""
 	inside(t, s.ns("comes"), func(h *netlink.Handle) error {
-		link, err := h.LinkByName(insideDevice)
+		link, err := h.LinkByName(pool.InsideDevice)
 		must(t, err)
 		mac = link.Attrs().HardwareAddr.String()
 		return nil
@@ -27,7 +29,8 @@ func TestSuppressARP(t *testing.T) {
 	s.serve("other", "172.30.0.4:80")
 	hears := func(of string, want bool) {
 		t.Helper()
-		s.must("asker", "ip", "neighbour", "flush", "dev", insideDevice) // an earlier query may still fail
+		s.must("asker", "ip", "neighbour", "flush", "dev",
+			pool.InsideDevice) // an earlier query may still fail
 		if err := s.dial("asker", "", of+":80"); (err == nil) != want {
 			t.Errorf("the neighbour hears of %s: %v, want %t", of, err, want)
 		}

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/hold"
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/pool"
+	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
 // tunQueue is how many packets the kernel queues while this process is not scheduled.
@@ -80,13 +83,13 @@ func (t *tun) addTable() error {
 	n := t.network
 	// If the destination's device vanishes, the last route of the table keeps packets from going round in
 	// circles.
-	last := n.route(allAddresses(), t.table)
+	last := n.routes.Route(rtnl.AllAddresses(), t.table)
 	last.Type, last.Priority = unix.RTN_BLACKHOLE, 1<<30
 	rule := netlink.NewRule()
-	rule.Priority, rule.Table, rule.IifName = priorityHold, t.table, t.name
+	rule.Priority, rule.Table, rule.IifName = rtnl.PriorityHold, t.table, t.name
 	err := n.links.RouteReplace(last)
 	if err == nil {
-		err = n.addRules(rule)
+		err = n.routes.AddRules(rule)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("set the routes of device %s: %w", t.name, err), t.file.Close(),
@@ -98,8 +101,8 @@ func (t *tun) addTable() error {
 // removeTable removes the device's rule and the remaining contents of its table.
 func (t *tun) removeTable() error {
 	return errors.Join(
-		t.network.removeRules(func(rule netlink.Rule) bool { return rule.Table == t.table }),
-		t.network.removeRoutes(func(route netlink.Route) bool { return route.Table == t.table }))
+		t.network.routes.RemoveRules(func(rule netlink.Rule) bool { return rule.Table == t.table }),
+		t.network.routes.RemoveRoutes(func(route netlink.Route) bool { return route.Table == t.table }))
 }
 
 // Read reads a packet that was routed into the device.
@@ -126,7 +129,7 @@ func (t *tun) Lead(to Destination) error {
 	n := t.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	route, err := n.routeTo(allAddresses(), to, t.table, t.ip)
+	route, err := n.routeTo(rtnl.AllAddresses(), to, t.table, t.ip)
 	if err != nil {
 		return err
 	}
@@ -146,7 +149,7 @@ func (t *tun) Redirect() error {
 	n := t.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	route := n.route(hostNet(t.ip), unix.RT_TABLE_MAIN)
+	route := n.routes.Route(rtnl.HostNet(t.ip), unix.RT_TABLE_MAIN)
 	route.LinkIndex, route.Scope = t.link.Attrs().Index, unix.RT_SCOPE_LINK
 	if err := n.links.RouteReplace(route); err != nil {
 		return fmt.Errorf("route %s into %s: %w", t.ip, t.name, err)
@@ -161,12 +164,12 @@ func (n *Network) openTun(t *tun) error {
 	attributes.Name = "gwhold" + hex.EncodeToString(bytes[:])
 	device := &netlink.Tuntap{LinkAttrs: attributes, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true,
 		Queues: 1, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_ONE_QUEUE}
-	err := within(n.ns, func() error {
+	err := namespace.Within(n.ns, func() error {
 		if err := n.links.LinkAdd(device); err != nil {
 			return fmt.Errorf("make TUN device %s: %w", attributes.Name, err)
 		}
 		// The node's own packets come in a second time, with its own address as source: accept_local.
-		return deviceSysctls(attributes.Name, "accept_local")
+		return namespace.DeviceSysctls(attributes.Name, "accept_local")
 	})
 	if len(device.Fds) == 0 {
 		return err
@@ -188,7 +191,7 @@ func (n *Network) configureTun(t *tun) error {
 		return fmt.Errorf("find TUN device %s: %w", t.name, err)
 	}
 	for _, step := range []error{
-		n.links.LinkSetGroup(link, groupHold), n.links.LinkSetMTU(link, n.mtu),
+		n.links.LinkSetGroup(link, pool.GroupHold), n.links.LinkSetMTU(link, n.tunnel.MTU()),
 		n.links.LinkSetTxQLen(link, tunQueue),
 		n.links.LinkSetUp(link),
 	} {

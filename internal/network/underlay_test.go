@@ -12,6 +12,9 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/network/namespace"
+	"github.com/godwit/godwit/internal/network/nft"
 )
 
 // TestUnderlayIPv6 connects two nodes over IPv6 and checks that strangers stay out there too.
@@ -84,7 +87,7 @@ func TestObstacles(t *testing.T) {
 	if list, err := s.nodes["a"].Obstacles(); err != nil || len(list) != 0 {
 		t.Errorf("obstacles on a node without any: %q, %v", list, err)
 	}
-	conn, err := s.nodes["a"].filter()
+	conn, err := nft.Open(s.nodes["a"].ns)
 	must(t, err)
 	table := conn.AddTable(&nftables.Table{Name: "filter", Family: nftables.TableFamilyIPv4})
 	policy := nftables.ChainPolicyDrop
@@ -107,22 +110,25 @@ func TestObstacles(t *testing.T) {
 	// First half of the required rules, then other programs' rules, then all required rules: in the form
 	// that iptables writes, and in the form that nft writes.
 	pool := s.nodes["a"].config.Pool
-	from := rule{
-		&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader, Offset: offsetSource,
-			Len: 2},
+	from := nft.Rule{
+		&expr.Payload{DestRegister: unix.NFT_REG_1, Base: expr.PayloadBaseNetworkHeader,
+			Offset: nft.OffsetSource,
+			Len:    2},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{10, 88}}, &expr.Counter{},
 	}
-	conn.AddRule(&nftables.Rule{Table: table, Chain: users, Exprs: append(slices.Clone(from), accept()...)})
 	conn.AddRule(&nftables.Rule{Table: table, Chain: users,
-		Exprs: slices.Concat(inPool(offsetDestination, pool, true), drop())})
+		Exprs: append(slices.Clone(from), nft.Accept()...)})
 	conn.AddRule(&nftables.Rule{Table: table, Chain: users,
-		Exprs: slices.Concat(fromGroup(1), inPool(offsetDestination, pool, true), accept())})
+		Exprs: slices.Concat(nft.InPrefix(nft.OffsetDestination, pool, true), nft.Drop())})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: users,
+		Exprs: slices.Concat(nft.FromGroup(1), nft.InPrefix(nft.OffsetDestination, pool, true),
+			nft.Accept())})
 	must(t, conn.Flush())
 	if list, err := s.nodes["a"].Obstacles(); err != nil || len(list) != 1 {
 		t.Errorf("obstacles after half of the commands: %q, %v", list, err)
 	}
 	conn.AddRule(&nftables.Rule{Table: table, Chain: forward,
-		Exprs: slices.Concat(inPool(offsetDestination, pool, true), accept())})
+		Exprs: slices.Concat(nft.InPrefix(nft.OffsetDestination, pool, true), nft.Accept())})
 	must(t, conn.Flush())
 	if list, err := s.nodes["a"].Obstacles(); err != nil || len(list) != 0 {
 		t.Errorf("obstacles after the commands: %q, %v", list, err)
@@ -138,8 +144,8 @@ func TestIngressOfAMovingClient(t *testing.T) {
 	s.echo("a/one", server)
 	for _, node := range []string{"b", "c", "a", "b"} {
 		roaming := "roaming-" + node
-		if !isNamespace(s.dir + "/" + roaming) {
-			namespace(t, s.dir, roaming)
+		if !namespace.Is(s.dir + "/" + roaming) {
+			makeTestNamespace(t, s.dir, roaming)
 		}
 		s.plugRoaming(node, roaming)
 		if got := s.askFrom(roaming, 40000, server); got != "198.18.0.2" {

@@ -3,14 +3,8 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-
-	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
 func testConfig(t *testing.T) Config {
@@ -19,14 +13,6 @@ func testConfig(t *testing.T) Config {
 		Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: t.TempDir(), StateDir: t.TempDir()}.withDefaults()
 	must(t, err)
 	return config
-}
-
-// leasing returns a Network whose leases work, and nothing else.
-func leasing(t *testing.T, config Config) *Network {
-	t.Helper()
-	l, err := openLeases(filepath.Join(config.StateDir, "addresses.json"), config)
-	must(t, err)
-	return &Network{config: config, leases: l, mtu: 1450}
 }
 
 func TestConfigRefuses(t *testing.T) {
@@ -48,8 +34,7 @@ func TestConfigRefuses(t *testing.T) {
 		"multicast":        func(c *Config) { c.Underlay = netip.MustParseAddr("224.0.0.1") },
 		"negative number":  func(c *Config) { c.NodeNumber = -1 },
 		"mark has no space": func(c *Config) {
-			c.Pool, c.NodeNumber = netip.MustParsePrefix("10.0.0.0/8"),
-				4096
+			c.Pool, c.NodeNumber = netip.MustParsePrefix("10.0.0.0/8"), 4096
 		},
 	} {
 		config := good
@@ -57,23 +42,6 @@ func TestConfigRefuses(t *testing.T) {
 		if _, err := config.withDefaults(); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
-	}
-}
-
-func TestHome(t *testing.T) {
-	config := testConfig(t)
-	for text, want := range map[string]int{
-		"10.88.1.2": 1, "10.88.255.254": 255, "10.88.1.1": 0, "10.88.1.0": 0, "10.88.1.255": 0,
-		"10.88.0.5": 0,
-		"10.89.1.2": 0, "::1": 0, "::ffff:10.88.1.2": 0,
-	} {
-		got, err := config.home(netip.MustParseAddr(text))
-		if got != want || (err == nil) != (want != 0) {
-			t.Errorf("home of %s: %d, %v; want %d", text, got, err, want)
-		}
-	}
-	if _, err := config.home(netip.Addr{}); err == nil {
-		t.Error("no address has a home")
 	}
 }
 
@@ -146,127 +114,6 @@ func TestHostileInputChangesNothing(t *testing.T) {
 	}
 }
 
-// TestConsistentPeers checks that a node that claims the address of another node, or of this one, keeps no
-// other peer out.
-func TestConsistentPeers(t *testing.T) {
-	own, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	n := &Network{
-		config: Config{NodeName: "a", NodeNumber: 1, Underlay: own,
-			Pool: netip.MustParsePrefix("10.88.0.0/16")},
-		peers: map[int]Peer{3: {Name: "c", Number: 3, Underlay: other}},
-	}
-	kept, contradictions := n.Consistent([]Peer{
-		{Name: "b", Number: 2, Underlay: other}, {Name: "c", Number: 3, Underlay: other},
-		{Name: "d", Number: 4, Underlay: own},
-		{Name: "e", Number: 5, Underlay: netip.MustParseAddr("192.0.2.5")},
-		{Name: "f", Number: 6, Underlay: netip.MustParseAddr("10.88.1.1")},
-	})
-	var names []string
-	for _, peer := range kept {
-		names = append(names, peer.Name)
-	}
-	if got := strings.Join(names, " "); got != "c e" || len(contradictions) != 3 {
-		t.Errorf("kept %s, left out %v", got, contradictions)
-	}
-	kept, contradictions = n.Consistent([]Peer{
-		{Name: "c", Number: 3, Underlay: other, Key: wireguard.Key{1}},
-		{Name: "e", Number: 5, Underlay: netip.MustParseAddr("192.0.2.5"), Key: wireguard.Key{1}},
-	})
-	if len(kept) != 1 || kept[0].Name != "c" || len(contradictions) != 1 {
-		t.Errorf("of two with one key %v are kept, %v left out", kept, contradictions)
-	}
-	if kept, contradictions := n.Consistent(nil); len(kept) != 0 || len(contradictions) != 0 {
-		t.Errorf("of no peers %v are kept, %v left out", kept, contradictions)
-	}
-}
-
-func TestLeasesLast(t *testing.T) {
-	config := testConfig(t)
-	n := leasing(t, config)
-	one, err := n.Lease("one")
-	must(t, err)
-	two, err := n.Lease("two")
-	must(t, err)
-	must(t, n.ReleaseLease("one"))
-	must(t, n.ReleaseLease("one"))
-
-	again := leasing(t, config)
-	if same, err := again.Lease("two"); err != nil || same != two {
-		t.Errorf("lease of two is %+v, %v; was %+v", same, err, two)
-	}
-	three, err := again.Lease("three")
-	must(t, err)
-	if three.IP == one.IP || three.IP == two.IP || three.MAC == two.MAC {
-		t.Errorf("three got %+v; one had %+v and two has %+v", three, one, two)
-	}
-	if list := again.Leases(); len(list) != 2 || list[0].Container != "two" || list[1].Container != "three" {
-		t.Errorf("leases are %+v", list)
-	}
-}
-
-func TestLeasesRunOut(t *testing.T) {
-	config := testConfig(t)
-	n := leasing(t, config)
-	for i := 2; i < 255; i++ {
-		ip := netip.AddrFrom4([4]byte{10, 88, 1, byte(i)})
-		n.leases.held[ip] = Lease{Container: fmt.Sprint("c", i), Address: ip, MAC: containerMAC(ip).String(),
-			MTU: 1450}
-	}
-	if _, err := n.Lease("more"); !errors.Is(err, ErrNoAddress) {
-		t.Errorf("lease number 254: %v", err)
-	}
-	must(t, n.ReleaseLease("c99"))
-	if address, err := n.Lease("more"); err != nil || address.IP.String() != "10.88.1.99" {
-		t.Errorf("lease of the only free address: %+v, %v", address, err)
-	}
-}
-
-func TestLeaseThatCannotBeWrittenIsNotGiven(t *testing.T) {
-	config := testConfig(t)
-	config.StateDir = filepath.Join(config.StateDir, "state")
-	n := leasing(t, config)
-	file(t, config.StateDir, "in the way")
-	if _, err := n.Lease("one"); err == nil || len(n.Leases()) != 0 {
-		t.Errorf("lease: %v, %+v", err, n.Leases())
-	}
-	must(t, os.Remove(config.StateDir))
-	if _, err := n.Lease("one"); err != nil {
-		t.Error(err)
-	}
-}
-
-func FuzzLeaseFile(f *testing.F) {
-	for _, seed := range []string{
-		`{"next":5,"leases":[{"container":"one","address":"10.88.1.2","mac":"0e:67:0a:58:01:02","mtu":1450,"since":"2025-01-01T00:00:00Z"}]}`,
-		`{}`, `{"next":-1}`,
-		`{"leases":[{"container":"../x","address":"10.88.1.2","mac":"0e:67:0a:58:01:02","mtu":1450}]}`,
-		`{"leases":[{"container":"x","address":"10.88.2.2","mac":"0e:67:0a:58:01:02","mtu":1450}]}`, `[`,
-		"null",
-	} {
-		f.Add([]byte(seed))
-	}
-	config, err := Config{NodeName: "a", NodeNumber: 1, Pool: netip.MustParsePrefix("10.88.0.0/16"),
-		Underlay: netip.MustParseAddr("192.0.2.1"), RunDir: "/r", StateDir: "/s"}.withDefaults()
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		l := &leases{config: config, next: 2, held: map[netip.Addr]Lease{}}
-		if l.decode(data) != nil {
-			return
-		}
-		if l.next < 2 || l.next > 254 {
-			t.Errorf("next is %d", l.next)
-		}
-		for ip, lease := range l.held {
-			if home, err := config.home(ip); err != nil || home != 1 ||
-				!validID.MatchString(lease.Container) {
-				t.Errorf("accepted %+v", lease)
-			}
-		}
-	})
-}
-
 func FuzzAlias(f *testing.F) {
 	f.Add("godwit one 10.88.1.2 0e:67:0a:58:01:02 1450")
 	f.Add("godwit ../x 8.8.8.8 x -1")
@@ -276,11 +123,12 @@ func FuzzAlias(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, alias string) {
-		id, address, ok := config.parseAlias(alias)
+		id, address, ok := parseAlias(config.pool(), alias)
 		if !ok {
 			return
 		}
-		if again, same, ok := config.parseAlias(aliasOf(id, address)); !ok || again != id || same != address {
+		if again, same, ok := parseAlias(config.pool(), aliasOf(id, address)); !ok || again != id ||
+			same != address {
 			t.Errorf("%q gave %q and %+v, and these %q and %+v", alias, id, address, again, same)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -55,7 +56,7 @@ func PrepareDump(
 	if d.first, err = Identify(leaving.First); err != nil {
 		return nil, err
 	}
-	if err := criu.ReplaceMultipath(ctx, d.group.Procs); err != nil {
+	if err := examine.ReplaceMultipath(ctx, d.group.Procs); err != nil {
 		return nil, err
 	}
 	if d.tcp, err = kernel.OpenTCPWatch(leaving.First); err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 )
@@ -38,10 +38,10 @@ func LookTwice(ctx context.Context, look func() ([]engine.Problem, error)) ([]en
 
 // Examine lists the obstacles to moving these processes, the first of which has made the others: foreign
 // processes, and what CRIU cannot dump.
-func Examine(ctx context.Context, first int, subject criu.Subject) ([]engine.Problem, error) {
+func Examine(ctx context.Context, first int, subject examine.Subject) ([]engine.Problem, error) {
 	problems := examineProcesses(first, subject.PIDs)
 	problems = append(problems, examineUsers(subject.PIDs)...)
-	found, err := criu.Examine(ctx, subject)
+	found, err := examine.Examine(ctx, subject)
 	if err != nil {
 		return nil, err
 	}

@@ -85,9 +85,6 @@ func New(config Config) (*Engine, error) {
 	return &Engine{Engine: e, containerd: made}, nil
 }
 
-// Images returns the images of containerd's own store.
-func (e *Engine) Images() engine.Images { return e.containerd.images }
-
 // SweepImages removes what was made, before a time, for images that have not come.
 func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
 	ctx, cancel := asking(ctx)

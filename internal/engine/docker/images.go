@@ -34,7 +34,6 @@ type imageStore struct {
 var _ engine.Images = (*imageStore)(nil)
 
 // Images returns the images of Docker's own store.
-func (e *Engine) Images() engine.Images { return e.images }
 
 // Image finds an image by its ID, or by its configuration.
 func (s *imageStore) Image(ctx context.Context, id string) (engine.Image, error) {

@@ -122,7 +122,7 @@ func (e *Engine) prepare() error {
 }
 
 // Name of the engine.
-func (e *Engine) Name() string { return "embedded" }
+func (e *Engine) Name() string { return Name }
 
 // lock keeps other changes of a container away until the returned function is called.
 func (e *Engine) lock(id string) (unlock func()) { return e.locks.Lock(id) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
@@ -63,7 +64,7 @@ func examineProcesses(ctx context.Context, place container, ctr engine.Container
 	if err != nil {
 		return nil, err
 	}
-	subject := criu.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.Mounts}
+	subject := examine.Subject{PIDs: pids, Stdio: x.Stdio, Mounts: externals.MountKeys()}
 	found, err := checkpoint.Examine(ctx, ctr.PID, subject)
 	return append(problems, found...), err
 }

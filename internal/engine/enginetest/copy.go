@@ -5,16 +5,17 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/copies"
 )
 
 // CopyTrees copies trees that do not change, as a migration does in its freeze.
-func CopyTrees(t testing.TB, trees []files.Tree, place files.Place) {
+func CopyTrees(t testing.TB, trees []files.Tree, place copies.Place) {
 	t.Helper()
-	source, err := files.NewSource(files.SourceConfig{Trees: trees, Dir: t.TempDir()})
+	source, err := copies.NewSource(copies.Config{Trees: trees, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mirror := files.NewMirror(place, files.Limits{})
+	mirror := copies.NewMirror(place, files.Limits{})
 	for last := false; !last; {
 		var round bytes.Buffer
 		if _, err := source.Last(t.Context(), &round, nil); err != nil {

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/godwit/godwit/internal/criu"
+	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
@@ -95,7 +95,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 		return nil, err
 	}
 	problems = append(problems, made...)
-	found, err := checkpoint.Examine(ctx, ctr.PID, criu.Subject{PIDs: pids, Groups: true})
+	found, err := checkpoint.Examine(ctx, ctr.PID, examine.Subject{PIDs: pids, Groups: true})
 	return append(problems, found...), err
 }
 

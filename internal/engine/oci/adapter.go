@@ -64,7 +64,7 @@ type Adapter interface {
 	// Gone deletes what the adapter keeps outside the engine for a container that no longer exists.
 	Gone(engineID string) error
 	// Describe adds the engine's part to the definition of a running container, and the layers of its image
-	// if the engine keeps images itself (engine.ImageKeeper).
+	// if the engine keeps images itself.
 	Describe(ctx context.Context, found Container, stdio []string, d *engine.Definition) error
 
 	// Expect reads the definition of an arriving container. The definition comes from another node, so

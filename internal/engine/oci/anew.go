@@ -12,44 +12,47 @@ import (
 // Containers of other engines do not move without their processes: the engine at the target can as well
 // start them by itself.
 
-func (e *Engine) notAnew() []engine.Problem {
+// noAnew is engine.Anew of engines that cannot do that.
+type noAnew struct{ adapter Adapter }
+
+func (n *noAnew) notAnew() []engine.Problem {
 	return []engine.Problem{{
-		What: "mode restart", Why: "containers of " + e.adapter.Title() + " cannot be moved in it",
+		What: "mode restart", Why: "containers of " + n.adapter.Title() + " cannot be moved in it",
 		Remedy: "choose another mode",
 	}}
 }
 
-func (e *Engine) refuseAnew() error {
-	return fmt.Errorf("mode restart of containers of %s: %w", e.adapter.Title(), errors.ErrUnsupported)
+func (n *noAnew) refuseAnew() error {
+	return fmt.Errorf("mode restart of containers of %s: %w", n.adapter.Title(), errors.ErrUnsupported)
 }
 
 // ExamineAnew refuses.
-func (e *Engine) ExamineAnew(context.Context, string) ([]engine.Problem, error) {
-	return e.notAnew(), nil
+func (n *noAnew) ExamineAnew(context.Context, string) ([]engine.Problem, error) {
+	return n.notAnew(), nil
 }
 
 // ReserveAnew refuses.
-func (e *Engine) ReserveAnew(context.Context, engine.Definition) ([]engine.Problem, error) {
-	return e.notAnew(), nil
+func (n *noAnew) ReserveAnew(context.Context, engine.Definition) ([]engine.Problem, error) {
+	return n.notAnew(), nil
 }
 
 // Ports refuses.
-func (e *Engine) Ports(context.Context, string) ([]engine.Port, error) { return nil, e.refuseAnew() }
+func (n *noAnew) Ports(context.Context, string) ([]engine.Port, error) { return nil, n.refuseAnew() }
 
 // Halt refuses.
-func (e *Engine) Halt(context.Context, string, engine.Leave) (time.Time, error) {
-	return time.Time{}, e.refuseAnew()
+func (n *noAnew) Halt(context.Context, string, engine.Leave) (time.Time, error) {
+	return time.Time{}, n.refuseAnew()
 }
 
 // Halted reports that the container was not halted.
-func (e *Engine) Halted(context.Context, string) (bool, error) { return false, nil }
+func (n *noAnew) Halted(context.Context, string) (bool, error) { return false, nil }
 
 // Revive does nothing: nothing was halted.
-func (e *Engine) Revive(context.Context, string) (string, error) { return "", nil }
+func (n *noAnew) Revive(context.Context, string) (string, error) { return "", nil }
 
 // PrepareStart refuses.
-func (e *Engine) PrepareStart(
+func (n *noAnew) PrepareStart(
 	context.Context, engine.Definition, string, []engine.Port,
 ) (engine.Arrival, error) {
-	return nil, e.refuseAnew()
+	return nil, n.refuseAnew()
 }

@@ -21,13 +21,6 @@ import (
 	"github.com/godwit/godwit/internal/patience"
 )
 
-// createLimit limits how long an engine may take to make a container, and arrivalLimit how long the engine
-// and its runtime may take to reach the restore proxy.
-var (
-	createLimit  = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
-	arrivalLimit = createLimit
-)
-
 // reasonPatience is how long to wait for the reason of a failure.
 const reasonPatience = 5 * time.Second
 
@@ -78,7 +71,7 @@ func (e *Engine) PrepareRestore(ctx context.Context, d engine.Definition, _ stri
 	if err := a.prepare(ctx); err != nil {
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(),
-			e.discard(cleanup, d.ID))
+			e.endings.discard(cleanup, d.ID))
 	}
 	e.arrivals.Add(d.ID, a)
 	return a, nil
@@ -130,10 +123,11 @@ func (a *arrival) create(ctx context.Context) error {
 	for _, v := range Coming(d) {
 		record.Volumes = append(record.Volumes, v.Name)
 	}
-	if err := e.forget(d.ID); err != nil { // records of an earlier arrival would be taken for this one's
+	// records of an earlier arrival would be taken for this one's
+	if err := e.records.forget(d.ID); err != nil {
 		return err
 	}
-	if err := save(e.arrivalPath(d.ID), record); err != nil {
+	if err := save(e.records.arrivalPath(d.ID), record); err != nil {
 		return err
 	}
 	if err := a.make(ctx, &record); err != nil {
@@ -151,7 +145,7 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 		if err != nil {
 			return err
 		}
-		defer e.engineIDs.Lock(engineID)()
+		defer e.lookup.engineIDs.Lock(engineID)()
 	}
 	engineID, err := a.createPatiently(ctx)
 	if err != nil {
@@ -159,20 +153,21 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 		// the engine reported a failure and will not create it later
 		if !errors.Is(err, context.DeadlineExceeded) {
 			record.Unmade = true
-			err = errors.Join(err, save(e.arrivalPath(d.ID), record))
+			err = errors.Join(err, save(e.records.arrivalPath(d.ID), record))
 		}
 		return err
 	}
 	a.engineID, record.EngineID = engineID, engineID
-	return errors.Join(e.disown(engineID, d.ID), e.remember(d.ID, engineID),
-		save(e.passedPath(d.ID), checkpoint.KnownCalls(d.Passed)), save(e.arrivalPath(d.ID), record))
+	return errors.Join(e.lookup.disown(engineID, d.ID), e.records.remember(d.ID, engineID),
+		save(e.records.passedPath(d.ID), checkpoint.KnownCalls(d.Passed)),
+		save(e.records.arrivalPath(d.ID), record))
 }
 
 // createPatiently makes the engine create the container, and waits for the engine even if ctx ends
 // meanwhile. Docker and containerd create the container although nobody waits for it any more, after the
 // undo has looked for leftovers. A Podman that is killed halfway leaves files that keep the name in use.
 func (a *arrival) createPatiently(ctx context.Context) (engineID string, err error) {
-	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.engine.signs())
+	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.engine.lookup.signs())
 	defer cancel()
 	engineID, err = a.engine.adapter.Create(ctx, a.definition, idLabel, a.definition.ID)
 	return engineID, patience.Explain(ctx, err)
@@ -180,7 +175,7 @@ func (a *arrival) createPatiently(ctx context.Context) (engineID string, err err
 
 // check checks that the engine has made what it was told to make.
 func (a *arrival) check(ctx context.Context) error {
-	found, err := a.engine.ask(ctx, a.engineID)
+	found, err := a.engine.lookup.ask(ctx, a.engineID)
 	if err != nil {
 		return err
 	}
@@ -215,11 +210,11 @@ func (a *arrival) openRestoreDir(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.restoreDir, err = e.restoreDir(a.engineID); err != nil {
+	if a.restoreDir, err = e.lookup.restoreDir(a.engineID); err != nil {
 		return err
 	}
 	settings := criu.ProxySettings{
-		Socket: a.restoreDir.Proxy(), Record: e.recordPath(a.definition.ID), Tool: tool,
+		Socket: a.restoreDir.Proxy(), Record: e.records.recordPath(a.definition.ID), Tool: tool,
 		CgroupNamespace: a.expected.PrivateCgroup,
 	}
 	early, err := e.networksLate(ctx, a.definition)
@@ -252,7 +247,7 @@ func (a *arrival) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, cancel := arrivalLimit.For(ctx, a.title, a.engine.signs())
+	ready, cancel := arrivalLimit.For(ctx, a.title, a.engine.lookup.signs())
 	defer cancel()
 	go func() {
 		defer close(started)
@@ -352,7 +347,8 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	case kind == files.Writable && name == "":
 		return a.root.Upper, nil
 	case kind == files.Private && name == "":
-		return a.engine.private(a.definition.ID), makePrivate(a.engine.private(a.definition.ID))
+		private := a.engine.records.private(a.definition.ID)
+		return private, makePrivate(private)
 	case kind == files.Memory && name == treeShm && a.shm != "":
 		return a.shm, nil
 	case kind == files.Memory && a.expected.Late && a.begun() == nil:

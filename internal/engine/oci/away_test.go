@@ -27,12 +27,18 @@ func awayEngine(t *testing.T) *Engine {
 	return e
 }
 
+// adapt gives an engine another adapter.
+func adapt(e *Engine, adapter Adapter) {
+	e.adapter, e.lookup.adapter, e.starts.adapter, e.endings.adapter = adapter, adapter, adapter, adapter
+	e.logs.adapter = adapter
+}
+
 // TestAway checks that nobody concludes from an unavailable engine that a container never ran, has ended,
 // or is removed.
 func TestAway(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
-	if err := save(e.departurePath(id), departureRecord{First: gone}); err != nil {
+	if err := save(e.records.departurePath(id), departureRecord{First: gone}); err != nil {
 		t.Fatal(err)
 	}
 	outcome, arrived := e.Arrived(t.Context(), id)
@@ -50,7 +56,7 @@ func TestAway(t *testing.T) {
 	if outcome != "" {
 		t.Errorf("outcome %s", outcome)
 	}
-	if !durable.Exists(e.departurePath(id)) {
+	if !durable.Exists(e.records.departurePath(id)) {
 		t.Error("what the engine was to do when the container ends is forgotten")
 	}
 	if err := e.Discard(t.Context(), id); err != nil {
@@ -65,16 +71,16 @@ func TestResumedWithoutEngine(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 	if err := errors.Join(e.ResumeProcesses(t.Context(), id),
-		save(e.departurePath(id), departureRecord{First: gone}),
+		save(e.records.departurePath(id), departureRecord{First: gone}),
 		e.ResumeProcesses(t.Context(), id)); err != nil {
 		t.Fatal(err)
 	}
 	var was departureRecord
-	if err := durable.Load(e.departurePath(id), &was); err != nil || !was.Resumed {
+	if err := durable.Load(e.records.departurePath(id), &was); err != nil || !was.Resumed {
 		t.Fatalf("%+v, %v", was, err)
 	}
 	if err := e.Resume(t.Context(), id); !errors.Is(err, engine.ErrAway) ||
-		!durable.Exists(e.departurePath(id)) {
+		!durable.Exists(e.records.departurePath(id)) {
 		t.Errorf("%v: its engine is to have it back", err)
 	}
 }

@@ -90,12 +90,12 @@ func TestGivenBack(t *testing.T) {
 				e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 				must(t, err)
 				again := func() error { return e.Resume(t.Context(), id) }
-				must(t, save(e.departurePath(id),
+				must(t, save(e.records.departurePath(id),
 					departureRecord{First: first, Restart: policy, Boot: c.boot}))
 				if direction == "arrives" {
-					must(t, durable.Remove(e.departurePath(id)))
-					must(t, save(e.arrivalPath(id), arrivalRecord{Restart: policy, Boot: c.boot}))
-					must(t, e.settle(t.Context(), id))
+					must(t, durable.Remove(e.records.departurePath(id)))
+					must(t, save(e.records.arrivalPath(id), arrivalRecord{Restart: policy, Boot: c.boot}))
+					must(t, e.endings.settle(t.Context(), id))
 					if len(b.did) > 0 {
 						t.Errorf("while there may be another copy its engine was told %q", b.did)
 					}
@@ -113,8 +113,8 @@ func TestGivenBack(t *testing.T) {
 					!slices.Contains(b.did, `policy "always"`) || len(b.did) > 2 {
 					t.Errorf("it was told %q", b.did)
 				}
-				if durable.Exists(e.departurePath(id)) || durable.Exists(e.arrivalPath(id)) ||
-					durable.Exists(e.camePath(id)) {
+				if durable.Exists(e.records.departurePath(id)) || durable.Exists(e.records.arrivalPath(id)) ||
+					durable.Exists(e.records.camePath(id)) {
 					t.Error("the move is still recorded")
 				}
 			})
@@ -129,7 +129,7 @@ func TestStartNotAnswered(t *testing.T) {
 		fails: context.Canceled, starts: true}}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 	must(t, err)
-	must(t, save(e.camePath(id), cameRecord{EngineID: id,
+	must(t, save(e.records.camePath(id), cameRecord{EngineID: id,
 		withheld: withheld{Restart: json.RawMessage(`1`), Boot: "another"}}))
 	for range 2 {
 		if err := e.Settled(t.Context(), id); !errors.Is(err, context.Canceled) {
@@ -139,7 +139,7 @@ func TestStartNotAnswered(t *testing.T) {
 	b.fails = nil
 	must(t, e.Settled(t.Context(), id))
 	if did := strings.Join(b.did, ", "); did != strings.TrimSuffix(strings.Repeat("policy 1, start, ", 3),
-		", ") || durable.Exists(e.camePath(id)) {
+		", ") || durable.Exists(e.records.camePath(id)) {
 		t.Errorf("it was told %q", did)
 	}
 }
@@ -159,9 +159,9 @@ func TestSettledRemoved(t *testing.T) {
 	b := &booted{gone: true}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 	must(t, err)
-	must(t, save(e.camePath(id), cameRecord{EngineID: engineID}))
+	must(t, save(e.records.camePath(id), cameRecord{EngineID: engineID}))
 	must(t, e.Settled(t.Context(), id))
-	if did := strings.Join(b.did, ", "); did != "gone b" || durable.Exists(e.camePath(id)) {
+	if did := strings.Join(b.did, ", "); did != "gone b" || durable.Exists(e.records.camePath(id)) {
 		t.Errorf("it was told %q", did)
 	}
 }
@@ -209,13 +209,13 @@ func TestEndedWhileItLeaves(t *testing.T) {
 		}
 		e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, a)
 		must(t, err)
-		must(t, save(e.departurePath(id), departureRecord{First: checkpoint.Identity{PID: 1 << 22},
+		must(t, save(e.records.departurePath(id), departureRecord{First: checkpoint.Identity{PID: 1 << 22},
 			Restart: json.RawMessage(`"always"`), Boot: bootID(t)}))
 		if err := e.Resume(t.Context(), id); !errors.Is(err, c.fails) {
 			t.Errorf("%s: %v, want %v", name, err, c.fails)
 		}
 		if did := strings.Join(a.did, ", "); did != c.did ||
-			durable.Exists(e.departurePath(id)) != (c.fails != nil) {
+			durable.Exists(e.records.departurePath(id)) != (c.fails != nil) {
 			t.Errorf("%s: it was told %q", name, did)
 		}
 	}

@@ -1,26 +1,17 @@
 package oci
 
 import (
-	"path/filepath"
-
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// passedPath is the file that lists the system calls that the filters of an arrived container let through.
-// The file stays as long as the container: the processes keep their filters, while the specification that
-// this node's engine made has another filter.
-func (e *Engine) passedPath(id string) string {
-	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-calls", id)
-}
-
 // passed lists the system calls for Definition.Passed. The list is advice, so it is nil if it cannot be read.
 func (e *Engine) passed(engineID string, ctr engine.Container, process Process) []string {
 	id := ctr.Definition.ID
-	if durable.Exists(e.remembered(id)) && e.restored(engineID) {
+	if durable.Exists(e.records.remembered(id)) && e.restored(engineID) {
 		var noted []string
-		if err := durable.Load(e.passedPath(id), &noted); err != nil {
+		if err := durable.Load(e.records.passedPath(id), &noted); err != nil {
 			return nil // the container arrived at an older agent, which wrote no list
 		}
 		return checkpoint.KnownCalls(noted)
@@ -35,7 +26,7 @@ func (e *Engine) passed(engineID string, ctr engine.Container, process Process) 
 // restored reports whether a container still has the processes with which it arrived. The engine deletes them
 // before it starts others.
 func (e *Engine) restored(engineID string) bool {
-	dir, err := e.restoreDir(engineID)
+	dir, err := e.lookup.restoreDir(engineID)
 	return err == nil && durable.Exists(dir.Path())
 }
 

@@ -30,8 +30,8 @@ func specWith(t *testing.T, dir string, passed ...string) {
 // the engine has started it, before any state comes.
 func TestAgree(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
-	e.adapter = &garbageAdapter{}
-	dir, err := e.restoreDir(id)
+	adapt(e, &garbageAdapter{})
+	dir, err := e.lookup.restoreDir(id)
 	must(t, err)
 	specWith(t, filepath.Join(dir.Path(), "bundle"), "ptrace")
 	for _, one := range []struct {
@@ -62,7 +62,7 @@ func TestAgree(t *testing.T) {
 // specification says that this node's engine has made of it, until the engine starts others.
 func TestPassed(t *testing.T) {
 	e := awayEngine(t)
-	e.adapter = &garbageAdapter{}
+	adapt(e, &garbageAdapter{})
 	bundle := t.TempDir()
 	specWith(t, bundle, "ptrace", "process_vm_writev")
 	passed := func(id, bundle string) []string {
@@ -71,12 +71,13 @@ func TestPassed(t *testing.T) {
 	}
 	came, older, local := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64)
 	for _, id := range []string{came, older} {
-		must(t, e.remember(id, "own"+id))
-		dir, err := e.restoreDir("own" + id)
+		must(t, e.records.remember(id, "own"+id))
+		dir, err := e.lookup.restoreDir("own" + id)
 		must(t, err)
 		must(t, os.MkdirAll(dir.Path(), 0o700))
 	}
-	must(t, save(e.passedPath(came), []string{"ptrace", "nonsense"})) // v0.1.0 notes nothing of the other
+	// v0.1.0 notes nothing of the other
+	must(t, save(e.records.passedPath(came), []string{"ptrace", "nonsense"}))
 	for id, want := range map[string][]string{came: {"ptrace"}, older: nil} {
 		if got := passed(id, bundle); !slices.Equal(got, want) || (got == nil) != (want == nil) {
 			t.Errorf("%.4s: %v, want %v", id, got, want)
@@ -85,19 +86,19 @@ func TestPassed(t *testing.T) {
 	if got := passed(local, t.TempDir()); got != nil {
 		t.Errorf("without a bundle: %v", got)
 	}
-	must(t, os.WriteFile(e.passedPath(came), []byte("{"), 0o600))
+	must(t, os.WriteFile(e.records.passedPath(came), []byte("{"), 0o600))
 	if got := passed(came, bundle); got != nil {
 		t.Errorf("a damaged record is taken for none: %v", got)
 	}
-	must(t, save(e.passedPath(came), []string{"bpf"}))
-	dir, err := e.restoreDir("own" + came)
+	must(t, save(e.records.passedPath(came), []string{"bpf"}))
+	dir, err := e.lookup.restoreDir("own" + came)
 	must(t, err)
 	must(t, os.RemoveAll(dir.Path())) // as when the engine starts it again
 	if got, here := passed(came, bundle), passed(local, bundle); !slices.Equal(got, here) {
 		t.Errorf("started again: %v, want %v", got, here)
 	}
-	must(t, e.unremember(came))
-	if _, err := os.Stat(e.passedPath(came)); !os.IsNotExist(err) {
+	must(t, e.records.unremember(came))
+	if _, err := os.Stat(e.records.passedPath(came)); !os.IsNotExist(err) {
 		t.Error(err)
 	}
 }

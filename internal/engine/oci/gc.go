@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -32,13 +31,13 @@ func (e *Engine) collectGarbage(listed []Container) {
 func (e *Engine) removed(listed []Container) (ids []string) {
 	there := map[string]bool{}
 	for _, found := range listed {
-		there[found.ID], there[e.identity(found)] = true, true
+		there[found.ID], there[e.lookup.identity(found)] = true, true
 	}
-	for _, directory := range []string{filepath.Dir(e.remembered("x")),
-		filepath.Dir(e.passedPath("x")), e.records("")} {
+	for _, directory := range []string{filepath.Dir(e.records.remembered("x")),
+		filepath.Dir(e.records.passedPath("x")), e.records.dir("")} {
 		entries, _ := os.ReadDir(directory) // there may be nothing yet
 		for _, entry := range entries {
-			if id := entry.Name(); idPattern.MatchString(id) && !there[id] && !e.moves(id) &&
+			if id := entry.Name(); idPattern.MatchString(id) && !there[id] && !e.records.moves(id) &&
 				!slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
@@ -47,19 +46,13 @@ func (e *Engine) removed(listed []Container) (ids []string) {
 	return ids
 }
 
-// moves reports whether a container is moving, or has not been handed over to its engine completely.
-func (e *Engine) moves(id string) bool {
-	return durable.Exists(e.arrivalPath(id)) || durable.Exists(e.departurePath(id)) ||
-		durable.Exists(e.camePath(id))
-}
-
 // forgetRemoved forgets a container unless it has arrived since the engine made its list.
 func (e *Engine) forgetRemoved(ctx context.Context, id string) error {
 	defer e.lock(id)()
-	if e.moves(id) {
+	if e.records.moves(id) {
 		return nil
 	}
-	if _, err := e.find(ctx, id); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := e.lookup.find(ctx, id); !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}
 	return e.forgetGone(ctx, id)

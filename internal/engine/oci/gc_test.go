@@ -46,27 +46,29 @@ func TestGarbageCollection(t *testing.T) {
 	there, removed, arriving, came := strings.Repeat("1", 64), strings.Repeat("2", 64),
 		strings.Repeat("3", 64), strings.Repeat("4", 64)
 	fails := strings.Repeat("0", 64)
-	e.adapter = &garbageAdapter{all: []Container{{ID: "own" + there,
-		Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails}
+	adapt(e, &garbageAdapter{all: []Container{{ID: "own" + there,
+		Container: engine.Container{Definition: engine.Definition{ID: there}}}}, fails: "own" + fails})
 	for _, id := range []string{fails, there, removed, arriving, came} {
-		must(t, errors.Join(e.remember(id, "own"+id), save(e.passedPath(id), []string{})))
-		dir, err := e.restoreDir("own" + id)
+		must(t, errors.Join(e.records.remember(id, "own"+id), save(e.records.passedPath(id), []string{})))
+		dir, err := e.lookup.restoreDir("own" + id)
 		must(t, err)
 		must(t, os.MkdirAll(dir.CRIU(), 0o700))
-		must(t, makePrivate(e.private(id)))
+		must(t, makePrivate(e.records.private(id)))
 	}
-	must(t, save(e.arrivalPath(arriving), arrivalRecord{}))
-	must(t, save(e.camePath(came), cameRecord{}))
+	must(t, save(e.records.arrivalPath(arriving), arrivalRecord{}))
+	must(t, save(e.records.camePath(came), cameRecord{}))
 	if _, err := e.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	e.gcActive.Lock() // waits until it has finished
 	for id, want := range map[string]bool{fails: true, there: true, removed: false, arriving: true,
 		came: true} {
-		if durable.Exists(e.remembered(id)) != want || durable.Exists(e.private(id)) != want ||
-			hasRestoreDir(t, e, id) != want || durable.Exists(e.passedPath(id)) != want {
+		if durable.Exists(e.records.remembered(id)) != want ||
+			durable.Exists(e.records.private(id)) != want ||
+			hasRestoreDir(t, e, id) != want || durable.Exists(e.records.passedPath(id)) != want {
 			t.Errorf("%.4s is known: %v; has records: %v, and a restore directory: %v; want %v", id,
-				durable.Exists(e.remembered(id)), durable.Exists(e.private(id)), hasRestoreDir(t, e, id),
+				durable.Exists(e.records.remembered(id)), durable.Exists(e.records.private(id)),
+				hasRestoreDir(t, e, id),
 				want)
 		}
 	}
@@ -75,7 +77,7 @@ func TestGarbageCollection(t *testing.T) {
 // hasRestoreDir reports whether a container that has arrived has its restore directory.
 func hasRestoreDir(t *testing.T, e *Engine, id string) bool {
 	t.Helper()
-	dir, err := e.restoreDir("own" + id)
+	dir, err := e.lookup.restoreDir("own" + id)
 	must(t, err)
 	return durable.Exists(dir.Path())
 }

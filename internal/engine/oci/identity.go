@@ -20,31 +20,18 @@ import (
 // the label, too, and so do other containers of these images. So only the record on this node counts.
 const idLabel = "io.godwit.id"
 
-// remembered returns the path of the record that says which engine ID an arrived container has, for as long
-// as it is here.
-func (e *Engine) remembered(id string) string {
-	return filepath.Join(e.config.StateDir, "engines", e.Name()+"-ids", id)
-}
-
-func (e *Engine) remember(id, engineID string) error { return save(e.remembered(id), engineID) }
-
-// unremember forgets a container that arrived here and no longer exists.
-func (e *Engine) unremember(id string) error {
-	return errors.Join(durable.Remove(e.passedPath(id)), durable.Remove(e.remembered(id)))
-}
-
 // givesAgain reports whether the engine reuses IDs.
-func (e *Engine) givesAgain() bool {
-	_, is := e.adapter.(IDReuser)
+func (l *lookup) givesAgain() bool {
+	_, is := l.adapter.(IDReuser)
 	return is
 }
 
 // disown deletes the records of other containers that had this engine ID, which the engine has reused.
-func (e *Engine) disown(engineID, id string) error {
-	if !e.givesAgain() {
+func (l *lookup) disown(engineID, id string) error {
+	if !l.givesAgain() {
 		return nil
 	}
-	entries, err := os.ReadDir(filepath.Dir(e.remembered("x")))
+	entries, err := os.ReadDir(filepath.Dir(l.records.remembered("x")))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -53,9 +40,9 @@ func (e *Engine) disown(engineID, id string) error {
 		if !idPattern.MatchString(other) || other == id {
 			continue
 		}
-		its, err := e.engineID(other)
+		its, err := l.engineID(other)
 		if err == nil && its == engineID {
-			err = e.unremember(other)
+			err = l.records.unremember(other)
 		}
 		if err != nil {
 			return err
@@ -67,17 +54,17 @@ func (e *Engine) disown(engineID, id string) error {
 // whileUnused runs do, which may delete data kept by the engine's ID of a container that no longer exists.
 // If another container has the ID by now, whileUnused does not run do, and reports that. No container with
 // this ID arrives while do runs.
-func (e *Engine) whileUnused(
+func (l *lookup) whileUnused(
 	ctx context.Context, id, engineID string, do func() error,
 ) (used bool, err error) {
-	defer e.engineIDs.Lock(engineID)()
-	if its, err := e.engineID(id); err != nil || its != engineID && e.givesAgain() {
+	defer l.engineIDs.Lock(engineID)()
+	if its, err := l.engineID(id); err != nil || its != engineID && l.givesAgain() {
 		return true, err
 	}
-	if err := e.adapter.Away(); err != nil {
+	if err := l.adapter.Away(); err != nil {
 		return false, err
 	}
-	_, err = e.ask(ctx, engineID)
+	_, err = l.ask(ctx, engineID)
 	if errors.Is(err, engine.ErrNotFound) {
 		return false, do()
 	}
@@ -86,15 +73,15 @@ func (e *Engine) whileUnused(
 
 // namesake reports whether the engine's container is another container than the one with this ID, which
 // came here and no longer exists.
-func (e *Engine) namesake(found Container, id string) bool {
-	return e.givesAgain() && e.identity(found) != id
+func (l *lookup) namesake(found Container, id string) bool {
+	return l.givesAgain() && l.identity(found) != id
 }
 
 // identity returns the ID by which all nodes know a container.
-func (e *Engine) identity(found Container) string {
+func (l *lookup) identity(found Container) string {
 	d := found.Container.Definition
 	if first := d.Labels[idLabel]; idPattern.MatchString(first) {
-		if engineID, err := e.engineID(first); err == nil && engineID == found.ID {
+		if engineID, err := l.engineID(first); err == nil && engineID == found.ID {
 			return first
 		}
 	}
@@ -102,9 +89,9 @@ func (e *Engine) identity(found Container) string {
 }
 
 // engineID returns the engine's own ID of a container.
-func (e *Engine) engineID(id string) (string, error) {
+func (l *lookup) engineID(id string) (string, error) {
 	var engineID string
-	err := durable.Load(e.remembered(id), &engineID)
+	err := durable.Load(l.records.remembered(id), &engineID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return id, nil // it was started here
 	}
@@ -115,15 +102,15 @@ func (e *Engine) engineID(id string) (string, error) {
 // agent that was killed may not have recorded the ID. In that case it had not started the container, so a
 // started container with the label is somebody else's. If somebody has tried to start this one, its state
 // shows that.
-func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (string, error) {
+func (l *lookup) madeFor(ctx context.Context, id string, was arrivalRecord) (string, error) {
 	if was.EngineID != "" {
 		return was.EngineID, nil
 	}
-	ctx, cancel := e.asking(ctx)
+	ctx, cancel := l.asking(ctx)
 	defer cancel()
-	labelled, err := e.adapter.List(ctx, func(string) bool { return false })
+	labelled, err := l.adapter.List(ctx, func(string) bool { return false })
 	if err != nil {
-		return "", fmt.Errorf("look for container %.12s in %s: %w", id, e.adapter.Title(),
+		return "", fmt.Errorf("look for container %.12s in %s: %w", id, l.adapter.Title(),
 			patience.Explain(ctx, err))
 	}
 	for _, found := range labelled {
@@ -135,6 +122,13 @@ func (e *Engine) madeFor(ctx context.Context, id string, was arrivalRecord) (str
 	}
 	return "", nil
 }
+
+// createLimit limits how long an engine may take to make a container, and arrivalLimit how long the engine
+// and its runtime may take to reach the restore proxy.
+var (
+	createLimit  = patience.Limit{Still: time.Minute, Most: 5 * time.Minute}
+	arrivalLimit = createLimit
+)
 
 // makingLimit bounds the wait for an engine that may still be creating a container after the agent was
 // killed or gave up. If the arrival is older than makingAge, nobody waits.
@@ -152,8 +146,8 @@ const lookAgain = 100 * time.Millisecond
 // name in use. madeLate waits for this container, unless the engine reported a failure, the machine
 // has rebooted, or the arrival is old. An engine that is still busy at the end is an error: the
 // undo has to be tried again.
-func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (string, error) {
-	engineID, err := e.madeFor(ctx, id, was)
+func (l *lookup) madeLate(ctx context.Context, id string, was arrivalRecord) (string, error) {
+	engineID, err := l.madeFor(ctx, id, was)
 	if engineID != "" || err != nil || was.Unmade {
 		return engineID, err
 	}
@@ -161,14 +155,14 @@ func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (st
 	if err != nil || boot != was.Boot || time.Since(was.Began) > makingAge {
 		return "", err
 	}
-	making, cancel := makingLimit.For(ctx, e.adapter.Title(), e.signs())
+	making, cancel := makingLimit.For(ctx, l.adapter.Title(), l.signs())
 	defer cancel()
 	for wait := lookAgain; engineID == "" && err == nil && making.Err() == nil; wait *= 2 {
 		select {
 		case <-making.Done():
 		case <-time.After(wait):
 		}
-		engineID, err = e.madeFor(ctx, id, was)
+		engineID, err = l.madeFor(ctx, id, was)
 	}
 	if engineID != "" || err != nil {
 		return engineID, err
@@ -176,7 +170,7 @@ func (e *Engine) madeLate(ctx context.Context, id string, was arrivalRecord) (st
 	var late *patience.LateError
 	if err := making.Err(); !errors.As(err, &late) || !late.Still {
 		return "", fmt.Errorf("wait until %s does not create container %.12s any more: %w",
-			e.adapter.Title(), id, err)
+			l.adapter.Title(), id, err)
 	}
 	return "", nil
 }

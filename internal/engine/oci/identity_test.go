@@ -20,34 +20,35 @@ func TestIdentity(t *testing.T) {
 		return Container{ID: engineID,
 			Container: engine.Container{Definition: engine.Definition{ID: engineID, Labels: labels}}}
 	}
-	if got := e.identity(labelled(engineID, labels)); got != engineID {
+	if got := e.lookup.identity(labelled(engineID, labels)); got != engineID {
 		t.Errorf("before it has come: %s", got)
 	}
-	if err := e.remember(first, engineID); err != nil {
+	if err := e.records.remember(first, engineID); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Sweep(); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{engineID: first, other: other} {
-		if got := e.identity(labelled(id, labels)); got != want {
+		if got := e.lookup.identity(labelled(id, labels)); got != want {
 			t.Errorf("%s is %s, want %s", id, got, want)
 		}
 	}
 	for id, want := range map[string]string{first: engineID, other: other} {
-		if got, err := e.engineID(id); err != nil || got != want {
+		if got, err := e.lookup.engineID(id); err != nil || got != want {
 			t.Errorf("%s is the engine's %s (%v), want %s", id, got, err, want)
 		}
 	}
-	if got := e.identity(labelled(engineID, map[string]string{idLabel: "../" + first})); got != engineID {
+	unusable := map[string]string{idLabel: "../" + first}
+	if got := e.lookup.identity(labelled(engineID, unusable)); got != engineID {
 		t.Errorf("label that is no id: %s", got)
 	}
 }
 
 // TestMadeFor checks that the record of an arrival counts, whatever else has the label.
 func TestMadeFor(t *testing.T) {
-	e := &Engine{}
-	if got, err := e.madeFor(t.Context(), "x", arrivalRecord{EngineID: "y"}); got != "y" || err != nil {
+	known := arrivalRecord{EngineID: "y"}
+	if got, err := new(lookup).madeFor(t.Context(), "x", known); got != "y" || err != nil {
 		t.Error(got, err)
 	}
 	id := strings.Repeat("1a", 32)
@@ -67,7 +68,7 @@ func TestMadeFor(t *testing.T) {
 		"of another arrival":    {one("own", "web", "x", engine.Exited), ""},
 		"another, cloned of it": {one("own", "web-clone", id, engine.Exited), ""},
 	} {
-		e := &Engine{adapter: listing{Adapter: away{}, all: []Container{c.found}}}
+		e := &lookup{adapter: listing{Adapter: away{}, all: []Container{c.found}}}
 		if got, err := e.madeFor(t.Context(), id,
 			arrivalRecord{Definition: engine.Definition{Name: "web"}}); got != c.want || err != nil {
 			t.Errorf("%s: %q, %v, want %q", what, got, err, c.want)
@@ -104,7 +105,7 @@ func TestMadeLate(t *testing.T) {
 	} {
 		asked := 0
 		makingLimit, c.was.Definition = c.limit, d
-		e := &Engine{adapter: making{Adapter: away{}, list: func() []Container {
+		e := &lookup{adapter: making{Adapter: away{}, list: func() []Container {
 			if asked++; asked > c.looks {
 				return []Container{made}
 			}

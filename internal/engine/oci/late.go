@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/files"
 )
 
@@ -22,8 +21,8 @@ import (
 // empty directories in these places.
 
 // StartsLate reports whether engine.LateArrival starts an arrival.
-func (e *Engine) StartsLate(d engine.Definition) bool {
-	x, err := e.adapter.Expect(d)
+func (o *endings) StartsLate(d engine.Definition) bool {
+	x, err := o.adapter.Expect(d)
 	return err == nil && x.Late
 }
 
@@ -59,25 +58,6 @@ func (a *arrival) undisturbed() error {
 	}
 	if err != nil {
 		return fmt.Errorf("another program has tried to start or remove it: %w", err)
-	}
-	return nil
-}
-
-// unmountShm unmounts the /dev/shm of an arrival that its engine has not started. The engine does not know
-// this mount.
-func (e *Engine) unmountShm(ctx context.Context, engineID string, d engine.Definition) error {
-	if engineID == "" || !e.StartsLate(d) {
-		return nil
-	}
-	found, err := e.ask(ctx, engineID)
-	if errors.Is(err, engine.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if shm := e.adapter.Shm(found); shm != "" {
-		return mounts.Unmount(shm)
 	}
 	return nil
 }

@@ -136,9 +136,9 @@ func TestOrphan(t *testing.T) {
 	b := &booted{found: Container{ID: id}}
 	e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, b)
 	must(t, err)
-	must(t, save(e.arrivalPath(id), arrivalRecord{Boot: bootID(t)}))
-	must(t, save(e.orphanPath(id), "timeout"))
-	restoreDir, err := e.restoreDir(id)
+	must(t, save(e.records.arrivalPath(id), arrivalRecord{Boot: bootID(t)}))
+	must(t, save(e.records.orphanPath(id), "timeout"))
+	restoreDir, err := e.lookup.restoreDir(id)
 	must(t, err)
 	bundle := func(cgroup string) {
 		spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroup)
@@ -147,22 +147,24 @@ func TestOrphan(t *testing.T) {
 			os.WriteFile(filepath.Join(dir, "config.json"), []byte(spec), 0o600)))
 	}
 	bundle(cgroupWithProcess(t))
-	must(t, e.settle(t.Context(), id))
+	must(t, e.endings.settle(t.Context(), id))
 	if err := e.Settled(t.Context(), id); err == nil || !strings.Contains(err.Error(), "timeout") {
 		t.Errorf("it runs, and nobody is told that it does so without its engine: %v", err)
 	}
-	if len(b.did) > 0 || !durable.Exists(e.arrivalPath(id)) {
+	if len(b.did) > 0 ||
+		!durable.Exists(e.records.arrivalPath(id)) {
 		t.Errorf("it runs, and the engine was told %q", b.did)
 	}
 	b.gone = true
-	must(t, e.settle(t.Context(), id))
-	if err := e.Settled(t.Context(), id); err == nil || len(b.did) > 0 || !durable.Exists(e.arrivalPath(id)) {
+	must(t, e.endings.settle(t.Context(), id))
+	if err := e.Settled(t.Context(), id); err == nil || len(b.did) > 0 ||
+		!durable.Exists(e.records.arrivalPath(id)) {
 		t.Errorf("it runs still, and was removed from its engine: %v, which was told %q", err, b.did)
 	}
 	b.gone = false
 	bundle("/godwit-test-" + strings.ToLower(rand.Text()))
-	must(t, errors.Join(e.settle(t.Context(), id), e.Settled(t.Context(), id)))
-	if len(b.did) != 1 || durable.Exists(e.arrivalPath(id)) {
+	must(t, errors.Join(e.endings.settle(t.Context(), id), e.Settled(t.Context(), id)))
+	if len(b.did) != 1 || durable.Exists(e.records.arrivalPath(id)) {
 		t.Errorf("it has ended, and the engine was told %q", b.did)
 	}
 }
@@ -172,11 +174,11 @@ func TestOrphan(t *testing.T) {
 func TestRemoveUnseen(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
 	b := &booted{found: Container{ID: "own", Container: engine.Container{State: engine.Exited}}}
-	e.adapter = b
-	must(t, e.remember(id, "own"))
+	adapt(e, b)
+	must(t, e.records.remember(id, "own"))
 	restoreDir := openRestoreDir(t, e)
-	must(t, errors.Join(save(e.arrivalPath(id), arrivalRecord{EngineID: "own"}),
-		save(e.recordPath(id), "resumed"), restoreDir.Admit(shim.Job{})))
+	must(t, errors.Join(save(e.records.arrivalPath(id), arrivalRecord{EngineID: "own"}),
+		save(e.records.recordPath(id), "resumed"), restoreDir.Admit(shim.Job{})))
 	spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, cgroupWithProcess(t))
 	dir := filepath.Join(restoreDir.Path(), "bundle")
 	must(t, errors.Join(os.MkdirAll(dir, 0o700),
@@ -185,10 +187,10 @@ func TestRemoveUnseen(t *testing.T) {
 		t.Errorf("%v, and the engine was told %q", err, b.did)
 	}
 	must(t, e.Remove(t.Context(), id, true))
-	if hasRestoreDir(t, e, "") || durable.Exists(e.remembered(id)) ||
+	if hasRestoreDir(t, e, "") || durable.Exists(e.records.remembered(id)) ||
 		!slices.Equal(b.did, []string{"remove"}) {
 		t.Errorf("the restore directory is there: %v; it is known: %v; the engine was told %q",
-			hasRestoreDir(t, e, ""), durable.Exists(e.remembered(id)), b.did)
+			hasRestoreDir(t, e, ""), durable.Exists(e.records.remembered(id)), b.did)
 	}
 }
 
@@ -228,16 +230,16 @@ func emptyCgroup(t *testing.T) (name string, dirs []string) {
 // TestGroupLeft checks that the cgroup of a removed arrival goes, unless processes are in it.
 func TestGroupLeft(t *testing.T) {
 	e := awayEngine(t)
-	e.adapter = &booted{}
+	adapt(e, &booted{})
 	restoreDir := openRestoreDir(t, e)
-	e.removeGroup("own") // there is no bundle
+	e.lookup.removeGroup("own") // there is no bundle
 	bundle := filepath.Join(restoreDir.Path(), "bundle")
 	must(t, os.MkdirAll(bundle, 0o700))
 	empty, dirs := emptyCgroup(t)
 	for _, group := range []string{"", empty, cgroupWithProcess(t), empty} { // finally it is gone
 		spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, group)
 		must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(spec), 0o600))
-		e.removeGroup("own")
+		e.lookup.removeGroup("own")
 	}
 	for _, dir := range dirs {
 		if durable.Exists(dir) {
@@ -250,8 +252,8 @@ func TestGroupLeft(t *testing.T) {
 // directory when the container no longer exists.
 func TestGroupOfWhatHasLeft(t *testing.T) {
 	e, id := awayEngine(t), strings.Repeat("a", 64)
-	e.adapter = &booted{}
-	must(t, e.remember(id, "own"))
+	adapt(e, &booted{})
+	must(t, e.records.remember(id, "own"))
 	restoreDir := openRestoreDir(t, e)
 	must(t, os.MkdirAll(filepath.Join(restoreDir.Path(), "bundle"), 0o700))
 	empty, dirs := emptyCgroup(t)

@@ -13,26 +13,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/criu"
-	"github.com/godwit/godwit/internal/durable"
+	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// alive is the state of a running container according to the kernel and the runtime.
-type alive struct {
-	found  Container
-	group  *kernel.Cgroup
-	reader int         // process that reads its output
-	log    string      // path of its log; "" if the log does not move
-	spec   *specs.Spec // with which the runtime made it
-	stdio  []string
-}
-
 // look finds the state of a running container that its engine does not report.
 func (e *Engine) look(ctx context.Context, id string) (alive, error) {
-	found, err := e.running(ctx, id)
+	found, err := e.lookup.running(ctx, id)
 	if err != nil {
 		return alive{}, err
 	}
@@ -128,7 +118,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	dir, err := e.restoreDir(a.found.ID)
+	dir, err := e.lookup.restoreDir(a.found.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +145,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 	if err != nil {
 		return nil, err
 	}
-	subject := criu.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.Mounts}
+	subject := examine.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.MountKeys()}
 	found, err := checkpoint.Examine(ctx, a.found.Container.PID, subject)
 	if err != nil {
 		return nil, fmt.Errorf("examine container %s: %w", a.found.name(), err)
@@ -179,7 +169,7 @@ func surroundings(found Container, pids []int) ([]engine.Problem, error) {
 
 // Processes returns all current processes of a container.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
-	group, leaves := e.leavingGroup(id)
+	group, leaves := e.records.leavingGroup(id)
 	if !leaves {
 		var err error
 		if group, err = e.group(ctx, id); err != nil {
@@ -187,17 +177,6 @@ func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 		}
 	}
 	return group.Procs()
-}
-
-// leavingGroup returns the cgroup of a leaving container. It does not query the engine, which may hang, be
-// away, or be removing the container.
-func (e *Engine) leavingGroup(id string) (*kernel.Cgroup, bool) {
-	var was departureRecord
-	if !idPattern.MatchString(id) || durable.Load(e.departurePath(id), &was) != nil || !was.First.Alive() {
-		return nil, false
-	}
-	group, err := kernel.CgroupOf(was.First.PID)
-	return group, err == nil
 }
 
 // CPUTime returns the processor time that a container has used.
@@ -212,7 +191,7 @@ func (e *Engine) CPUTime(ctx context.Context, id string) (time.Duration, error) 
 
 // Throttle limits a container to this many processors.
 func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
-	found, err := e.running(ctx, id)
+	found, err := e.lookup.running(ctx, id)
 	if cpus == 0 && (errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrNotRunning) ||
 		errors.Is(err, engine.ErrBusy)) {
 		return nil
@@ -235,7 +214,7 @@ const treeShm = "shm"
 
 // Trees returns the directories that make up the container's own state.
 func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
-	found, err := e.find(ctx, id)
+	found, err := e.lookup.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +222,7 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	private := e.private(e.identity(found))
+	private := e.records.private(e.lookup.identity(found))
 	if err := makePrivate(private); err != nil {
 		return nil, err
 	}
@@ -268,7 +247,7 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	inMemory, err := e.memoryTrees(id, a)
+	inMemory, err := e.held.memoryTrees(id, a)
 	return append(trees, inMemory...), err
 }
 
@@ -287,7 +266,7 @@ func (e *Engine) PrepareDump(
 		return nil, err
 	}
 	name := a.found.name()
-	dir, err := e.restoreDir(a.found.ID)
+	dir, err := e.lookup.restoreDir(a.found.ID)
 	if err == nil {
 		err = checkpoint.RefuseFilling(dir.Memory())
 	}
@@ -303,15 +282,15 @@ func (e *Engine) PrepareDump(
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
 	var d *checkpoint.Departure
-	if err = e.noRestarts(ctx, id, a, first, options.Leave); err == nil {
-		err = e.copyLog(id, a) // most of the log: a round of files follows before the freeze
+	if err = e.starts.noRestarts(ctx, id, a, first, options.Leave); err == nil {
+		err = e.logs.copyLog(id, a) // most of the log: a round of files follows before the freeze
 	}
 	if err == nil {
 		d, err = checkpoint.PrepareDump(ctx, e.criu, leaving, options)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare container %s for its move: %w", name, err),
-			e.restartsAgain(context.WithoutCancel(ctx), id))
+			e.starts.restartsAgain(context.WithoutCancel(ctx), id))
 	}
 	return &departure{Departure: d, engine: e, id: id, group: a.group, first: first}, nil
 }
@@ -321,8 +300,10 @@ func (e *Engine) leaving(a alive, id string) (checkpoint.Leaving, error) {
 	l := checkpoint.Leaving{
 		Name: a.found.name(), First: pid, Cgroup: a.group, Stdio: a.stdio,
 		Terminal: a.found.Container.Definition.TTY,
-		WorkDir:  e.workDir(id),
-		Drain:    func(ctx context.Context) error { return errors.Join(a.drained(ctx), e.copyLog(id, a)) },
+		WorkDir:  e.records.workDir(id),
+		Drain: func(ctx context.Context) error {
+			return errors.Join(a.drained(ctx), e.logs.copyLog(id, a))
+		},
 	}
 	root, err := e.adapter.Root(a.found)
 	if err != nil {
@@ -372,7 +353,7 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 
 // Close undoes PrepareDump.
 func (d *departure) Close() error {
-	defer d.engine.LetGo()
+	defer d.engine.held.LetGo()
 	return errors.Join(d.Departure.Close(), d.engine.closed(d.id, d.group, d.first, d.froze))
 }
 
@@ -381,35 +362,15 @@ func (d *departure) Close() error {
 func (e *Engine) closed(id string, group *kernel.Cgroup, first checkpoint.Identity, froze bool) error {
 	defer e.lock(id)()
 	frozen, unknown := group.ToldToFreeze()
-	if froze && !e.resumed(id) && !goesOn(frozen, unknown, first.Alive()) {
+	if froze && !e.records.resumed(id) && !goesOn(frozen, unknown, first.Alive()) {
 		return nil
 	}
-	ctx, cancel := e.asking(context.Background())
+	ctx, cancel := e.lookup.asking(context.Background())
 	defer cancel()
-	return e.restartsAgain(ctx, id)
-}
-
-// resumed reports whether a container that was to leave continues here. If something freezes it later, such
-// as "docker pause", that has nothing to do with the departure.
-func (e *Engine) resumed(id string) bool {
-	var was departureRecord
-	return durable.Load(e.departurePath(id), &was) == nil && was.Resumed
+	return e.starts.restartsAgain(ctx, id)
 }
 
 // goesOn reports whether a container that was to leave belongs to its engine again: it is not frozen, or it
 // and its cgroup have ended. If the state is unknown, the container may still be frozen and have a copy
 // elsewhere.
 func goesOn(frozen bool, unknown error, alive bool) bool { return unknown == nil && !frozen || !alive }
-
-// frozen reports whether a move has frozen a container.
-func (e *Engine) frozen(id string, pid int) bool {
-	if !durable.Exists(e.departurePath(id)) || e.resumed(id) {
-		return false
-	}
-	group, err := kernel.CgroupOf(pid)
-	if err != nil {
-		return false
-	}
-	is, err := group.ToldToFreeze()
-	return err == nil && is
-}

@@ -86,7 +86,7 @@ func TestProcessesOfCopy(t *testing.T) {
 	must(t, err)
 	first := grouped(t)
 	id := strings.Repeat("a", 64)
-	must(t, save(e.departurePath(id), departureRecord{First: first}))
+	must(t, save(e.records.departurePath(id), departureRecord{First: first}))
 	if pids, err := e.Processes(t.Context(), id); err != nil || !slices.Contains(pids, first.PID) {
 		t.Errorf("%d, %v lacks %d", pids, err, first.PID)
 	}

@@ -17,7 +17,7 @@ func (e *Engine) Stop(ctx context.Context, id string, grace time.Duration) error
 		return err
 	}
 	defer unlock()
-	found, err := e.find(ctx, id)
+	found, err := e.lookup.find(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -31,22 +31,23 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 		return err
 	}
 	defer unlock()
-	if _, arriving, err := e.arriving(id); arriving || err != nil || durable.Exists(e.departurePath(id)) {
+	if _, arriving, err := e.records.arriving(id); arriving || err != nil ||
+		durable.Exists(e.records.departurePath(id)) {
 		return errors.Join(err, fmt.Errorf("remove container %.12s: %w: it is being moved",
 			id, engine.ErrBusy))
 	}
-	found, err := e.find(ctx, id)
+	found, err := e.lookup.find(ctx, id)
 	if err != nil {
 		return err
 	}
-	defer e.engineIDs.Lock(found.ID)()
+	defer e.lookup.engineIDs.Lock(found.ID)()
 	if err := e.endUnseen(ctx, found, force); err != nil {
 		return err
 	}
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: force}); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
-	if durable.Exists(e.camePath(id)) { // its engine was not to start it yet
+	if durable.Exists(e.records.camePath(id)) { // its engine was not to start it yet
 		if err := e.adapter.Gone(found.ID); err != nil {
 			return err
 		}
@@ -54,7 +55,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 	if err := e.removeRestoreDir(id); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
-	return errors.Join(durable.Remove(e.camePath(id)), e.unremember(id))
+	return errors.Join(durable.Remove(e.records.camePath(id)), e.records.unremember(id))
 }
 
 // endUnseen ends the processes of an arrived container if its engine does not know that it runs. The engine
@@ -63,7 +64,7 @@ func (e *Engine) endUnseen(ctx context.Context, found Container, force bool) err
 	if found.Container.State == engine.Running {
 		return nil
 	}
-	dir, err := e.restoreDir(found.ID)
+	dir, err := e.lookup.restoreDir(found.ID)
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (e *Engine) endUnseen(ctx context.Context, found Container, force bool) err
 // Logs passes the engine's log of a container to emit.
 func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
 	emit func(engine.LogEntry) error) error {
-	found, err := e.find(ctx, id)
+	found, err := e.lookup.find(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
 
 // Exec runs a process in a running container.
 func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int, error) {
-	found, err := e.running(ctx, id)
+	found, err := e.lookup.running(ctx, id)
 	if err != nil {
 		return 0, err
 	}

@@ -9,8 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"sync"
 
 	"github.com/godwit/godwit/internal/durable"
 )
@@ -20,26 +19,26 @@ const logName = "log"
 
 // copyLog updates the copy, in the private directory, of a container's log that moves: it appends new
 // output. It also updates the files of a FileMigrator.
-func (e *Engine) copyLog(id string, a alive) error {
-	if err := makePrivate(e.private(id)); err != nil {
+func (l *logs) copyLog(id string, a alive) error {
+	if err := makePrivate(l.records.private(id)); err != nil {
 		return err
 	}
-	if migrator, is := e.adapter.(FileMigrator); is {
-		if err := migrator.Keep(a.found, e.private(id)); err != nil {
+	if migrator, is := l.adapter.(FileMigrator); is {
+		if err := migrator.Keep(a.found, l.records.private(id)); err != nil {
 			return fmt.Errorf("files of container %s: %w", a.found.name(), err)
 		}
 	}
-	name := filepath.Join(e.private(id), logName)
+	name := filepath.Join(l.records.private(id), logName)
 	if a.log == "" {
 		return durable.Remove(name)
 	}
-	if err := e.appendLog(id, name, a.log); err != nil {
+	if err := l.appendLog(id, name, a.log); err != nil {
 		return fmt.Errorf("log of container %s: %w", a.found.name(), err)
 	}
 	return nil
 }
 
-func (e *Engine) appendLog(id, name, path string) error {
+func (l *logs) appendLog(id, name, path string) error {
 	from, err := os.Open(path)
 	if err != nil {
 		return err
@@ -52,7 +51,7 @@ func (e *Engine) appendLog(id, name, path string) error {
 	info, err := from.Stat()
 	at, blank, same := int64(0), int64(0), false
 	if err == nil {
-		same, blank, err = e.sameLog(id, info, from)
+		same, blank, err = l.sameLog(id, info, from)
 	}
 	if err == nil && same {
 		at, err = to.Seek(0, io.SeekEnd)
@@ -77,6 +76,15 @@ func seek(f *os.File, at int64) error {
 	return err
 }
 
+// logs copies the engine's logs of leaving containers.
+type logs struct {
+	adapter Adapter
+	records *records
+
+	mu   sync.Mutex
+	seen map[string]copiedLog // by ID
+}
+
 // copiedLog is a log that was copied without its leading blanks, the unused part of the room that an
 // adapter made when the container came here.
 type copiedLog struct {
@@ -86,15 +94,15 @@ type copiedLog struct {
 
 // sameLog reports whether a file is the log that was copied last, and how many blanks precede its contents.
 // It can be another file, because engines rotate large logs.
-func (e *Engine) sameLog(id string, now os.FileInfo, log io.Reader) (same bool, blank int64, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	was, known := e.logs[id]
+func (l *logs) sameLog(id string, now os.FileInfo, log io.Reader) (same bool, blank int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was, known := l.seen[id]
 	if known && os.SameFile(was.info, now) {
 		return true, was.blank, nil
 	}
 	if blank, err = Blanks(log); err == nil {
-		e.logs[id] = copiedLog{now, blank}
+		l.seen[id] = copiedLog{now, blank}
 	}
 	return false, blank, err
 }
@@ -126,47 +134,6 @@ func ownLog(path string, found Container) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path ||
 		!strings.HasPrefix(path, filepath.Clean(found.Directory)+"/") {
 		return fmt.Errorf("its log %.80q would not be in %s", path, found.Directory)
-	}
-	return nil
-}
-
-// bringKept installs the files of a FileMigrator.
-func (a *arrival) bringKept() error {
-	migrator, is := a.engine.adapter.(FileMigrator)
-	if !is {
-		return nil
-	}
-	if err := migrator.Bring(a.engineID, a.engine.private(a.definition.ID), a.definition); err != nil {
-		return fmt.Errorf("files of the container: %w", err)
-	}
-	return nil
-}
-
-// carryLog puts the source engine's log before the output that will be logged here. The engine has opened
-// an empty log and written nothing yet.
-func (a *arrival) carryLog() error {
-	came := filepath.Join(a.engine.private(a.definition.ID), logName)
-	info, err := os.Lstat(came)
-	if errors.Is(err, os.ErrNotExist) || a.log == "" {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() { // another node has sent it
-		return errors.New("the log that has come is not a regular file")
-	}
-	from, err := os.Open(came)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := os.OpenFile(a.log, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
-	if err != nil {
-		return fmt.Errorf("log of the container: %w", err)
-	}
-	if err := errors.Join(fillLog(to, from), to.Close()); err != nil {
-		return fmt.Errorf("log of the container: %w", err)
 	}
 	return nil
 }

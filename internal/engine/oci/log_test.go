@@ -54,7 +54,7 @@ func TestFillLog(t *testing.T) {
 
 // TestCopyLog checks that a log is copied without its leading blanks, and that new output is appended.
 func TestCopyLog(t *testing.T) {
-	e, dir := &Engine{logs: map[string]copiedLog{}}, t.TempDir()
+	e, dir := &logs{seen: map[string]copiedLog{}}, t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 	log := strings.Repeat(" ", 2*logPiece)
 	for _, step := range []struct{ log, want string }{

@@ -10,55 +10,51 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-var _ engine.Marker = (*Engine)(nil)
-
-// moved returns what a copy is marked with. The name was recorded before the copy could be marked, so the
-// next agent can remove the mark if this one is killed meanwhile.
-func (d departureRecord) moved() Moved { return Moved{Name: d.Name, Node: d.Leave.Target} }
+var _ engine.Marker = (*starts)(nil)
 
 // MarkMoved makes the engine show that a container has moved. It does not hold the container's lock, so if
 // the engine hangs, only callers that remove the mark wait.
-func (e *Engine) MarkMoved(ctx context.Context, id string) error {
-	marker, is := e.adapter.(Marker)
+func (s *starts) MarkMoved(ctx context.Context, id string) error {
+	marker, is := s.adapter.(Marker)
 	if !is {
 		return nil
 	}
-	unlock, err := e.marks.LockBefore(ctx, id)
+	unlock, err := s.marks.LockBefore(ctx, id)
 	if err != nil {
-		return fmt.Errorf("mark container %.12s as moved in %s: %w", id, e.adapter.Title(), err)
+		return fmt.Errorf("mark container %.12s as moved in %s: %w", id, s.adapter.Title(), err)
 	}
 	defer unlock()
 	var was departureRecord
-	err = durable.Load(e.departurePath(id), &was)
+	err = durable.Load(s.records.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && was.Name == "" { // record of an older agent
 		return nil
 	}
 	var found Container
 	if err == nil {
-		found, err = e.find(ctx, id)
+		found, err = s.lookup.find(ctx, id)
 	}
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
 	if err == nil {
-		ctx, cancel := e.asking(ctx)
+		ctx, cancel := s.lookup.asking(ctx)
 		defer cancel()
 		err = marker.Mark(ctx, found, was.moved())
 	}
 	if err != nil {
-		return fmt.Errorf("mark container %.12s as moved in %s: %w", id, e.adapter.Title(), err)
+		return fmt.Errorf("mark container %.12s as moved in %s: %w", id, s.adapter.Title(), err)
 	}
 	return nil
 }
 
 // unmark removes the mark of a container that stays. If another container has its name by now, the marked
 // name stays: the container must continue all the same.
-func (e *Engine) unmark(ctx context.Context, id string, moved Moved) error {
-	marker, is := e.adapter.(Marker)
+func (s *starts) unmark(ctx context.Context, id string, moved Moved) error {
+	marker, is := s.adapter.(Marker)
 	if !is || moved.Name == "" {
 		return nil
 	}
-	found, err := e.find(ctx, id)
+	found, err := s.lookup.find(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
@@ -68,7 +64,7 @@ func (e *Engine) unmark(ctx context.Context, id string, moved Moved) error {
 	if err == nil {
 		return nil
 	}
-	if other, e := e.ask(ctx, moved.Name); e == nil && other.ID != found.ID {
+	if other, e := s.lookup.ask(ctx, moved.Name); e == nil && other.ID != found.ID {
 		return nil
 	}
 	return err

@@ -83,25 +83,25 @@ func TestMark(t *testing.T) {
 			r := &renaming{names: map[string]string{id: "web"}}
 			e, err := New(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Executable: "/bin/true"}, r)
 			must(t, err)
-			must(t, e.MarkMoved(t.Context(), id))
+			must(t, e.starts.MarkMoved(t.Context(), id))
 			if r.names[id] != "web" {
 				t.Errorf("a container that does not leave is called %s", r.names[id])
 			}
 			gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 			record := departureRecord{First: gone, Name: "web", Leave: engine.Leave{Target: "b"}}
-			must(t, save(e.departurePath(id), record))
+			must(t, save(e.records.departurePath(id), record))
 			for range 2 {
-				must(t, e.MarkMoved(t.Context(), id))
+				must(t, e.starts.MarkMoved(t.Context(), id))
 			}
 			if r.names[id] != "web-moved-to-b" {
 				t.Errorf("the copy is called %s", r.names[id])
 			}
-			if ctr := e.describe(r.found(id)); ctr.Definition.Name != "web" {
+			if ctr := e.lookup.describe(r.found(id)); ctr.Definition.Name != "web" {
 				t.Errorf("Godwit calls it %s", ctr.Definition.Name)
 			}
 			c.meanwhile(r)
 			for range 2 {
-				must(t, e.unmark(t.Context(), id, record.moved()))
+				must(t, e.starts.unmark(t.Context(), id, record.moved()))
 			}
 			if r.names[id] != c.want {
 				t.Errorf("then it is called %q, want %q", r.names[id], c.want)
@@ -131,14 +131,15 @@ func TestMarkHoldsNothing(t *testing.T) {
 	must(t, err)
 	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 	record := departureRecord{First: gone, Name: "web", Leave: engine.Leave{Target: "b"}}
-	must(t, save(e.departurePath(id), record))
+	must(t, save(e.records.departurePath(id), record))
 	marked := make(chan error)
-	go func() { marked <- e.MarkMoved(t.Context(), id) }()
+	go func() { marked <- e.starts.MarkMoved(t.Context(), id) }()
 	<-h.began
 	must(t, e.Protect(t.Context(), id, nil, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := e.Resume(ctx, id); !errors.Is(err, context.Canceled) || !durable.Exists(e.departurePath(id)) {
+	if err := e.Resume(ctx, id); !errors.Is(err, context.Canceled) ||
+		!durable.Exists(e.records.departurePath(id)) {
 		t.Errorf("it is given back while it is marked: %v", err)
 	}
 	close(h.let)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -75,8 +76,14 @@ func (a alive) externals(root string) (criu.Externals, error) {
 	return e, nil
 }
 
+// held has the memory of containers that are being examined, or that leave.
+type held struct {
+	mu       sync.Mutex
+	memories map[string]memories // by ID
+}
+
 // memoryTrees returns the trees of files in memory of a running container.
-func (e *Engine) memoryTrees(id string, a alive) ([]files.Tree, error) {
+func (h *held) memoryTrees(id string, a alive) ([]files.Tree, error) {
 	pid := a.found.Container.PID
 	first, err := checkpoint.Identify(pid)
 	if err != nil {
@@ -87,16 +94,16 @@ func (e *Engine) memoryTrees(id string, a alive) ([]files.Tree, error) {
 		return nil, err
 	}
 	places := ownMemories(a.spec, mounted)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.dropMemories(func(_ string, m memories) bool { return !m.of.Alive() })
-	here, known := e.memories[id]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropMemories(func(_ string, m memories) bool { return !m.of.Alive() })
+	here, known := h.memories[id]
 	if !known || here.of != first || len(here.held) != len(places) {
 		if here, err = holdMemories(first, places); err != nil {
 			return nil, err
 		}
-		e.dropMemories(func(other string, _ memories) bool { return other == id })
-		e.memories[id] = here
+		h.dropMemories(func(other string, _ memories) bool { return other == id })
+		h.memories[id] = here
 	}
 	return here.trees()
 }
@@ -118,10 +125,10 @@ func (m memories) trees() (trees []files.Tree, err error) {
 }
 
 // LetGo releases the memory held of containers that have ended.
-func (e *Engine) LetGo() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.dropMemories(func(_ string, m memories) bool { return !m.of.Alive() })
+func (h *held) LetGo() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropMemories(func(_ string, m memories) bool { return !m.of.Alive() })
 }
 
 func holdMemories(first checkpoint.Identity, places []string) (memories, error) {
@@ -143,12 +150,19 @@ func (m memories) drop() {
 	}
 }
 
+// drop releases the memories of a container.
+func (h *held) drop(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropMemories(func(other string, _ memories) bool { return other == id })
+}
+
 // dropMemories releases the memories of some containers. The caller has locked mu.
-func (e *Engine) dropMemories(which func(id string, m memories) bool) {
-	for id, m := range e.memories {
+func (h *held) dropMemories(which func(id string, m memories) bool) {
+	for id, m := range h.memories {
 		if which(id, m) {
 			m.drop()
-			delete(e.memories, id)
+			delete(h.memories, id)
 		}
 	}
 }

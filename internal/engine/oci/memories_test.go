@@ -9,15 +9,15 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// heldIn returns an engine that holds the memory at a path of a container with this first process.
-func heldIn(t *testing.T, path string, first checkpoint.Identity) *Engine {
+// heldIn returns what holds the memory at a path of a container with this first process.
+func heldIn(t *testing.T, path string, first checkpoint.Identity) *held {
 	t.Helper()
-	held, err := os.Open(path)
+	opened, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = held.Close() }) // already done if it was dropped
-	return &Engine{memories: map[string]memories{"x": {of: first, held: []*os.File{held}}}}
+	t.Cleanup(func() { _ = opened.Close() }) // already done if it was dropped
+	return &held{memories: map[string]memories{"x": {of: first, held: []*os.File{opened}}}}
 }
 
 // TestLetGo checks that memory of a container that has ended is not held.

@@ -11,11 +11,11 @@ import (
 
 // Memory reports how much of a running container's memory has been filled.
 func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
-	engineID, err := e.engineID(id)
+	engineID, err := e.lookup.engineID(id)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
-	dir, err := e.restoreDir(engineID)
+	dir, err := e.lookup.restoreDir(engineID)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
@@ -28,11 +28,11 @@ func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, erro
 
 // RemotePages connects to the pager of a container.
 func (e *Engine) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
-	engineID, err := e.engineID(id)
+	engineID, err := e.lookup.engineID(id)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := e.restoreDir(engineID)
+	dir, err := e.lookup.restoreDir(engineID)
 	if err != nil {
 		return nil, err
 	}

@@ -41,18 +41,18 @@ func TestNamesakeWaits(t *testing.T) {
 	e := awayEngine(t)
 	id := strings.Repeat("1", 64)
 	a := &reusing{began: make(chan struct{}), goOn: make(chan struct{})}
-	e.adapter = a
-	must(t, e.remember(id, "own"))
+	adapt(e, a)
+	must(t, e.records.remember(id, "own"))
 	_, err := e.List(t.Context())
 	must(t, err)
 	<-a.began
-	if unlock, free := e.engineIDs.TryLock("own"); free {
+	if unlock, free := e.lookup.engineIDs.TryLock("own"); free {
 		unlock()
 		t.Error("another one could be made")
 	}
 	close(a.goOn)
 	e.gcActive.Lock() // waits until it has finished
-	if durable.Exists(e.remembered(id)) {
+	if durable.Exists(e.records.remembered(id)) {
 		t.Error("it is not forgotten")
 	}
 }
@@ -61,7 +61,7 @@ func TestNamesakeWaits(t *testing.T) {
 func TestCreateIsNotGivenUp(t *testing.T) {
 	e := awayEngine(t)
 	ctx, giveUp := context.WithCancel(t.Context())
-	e.adapter = &reusing{creates: giveUp}
+	adapt(e, &reusing{creates: giveUp})
 	record := &arrivalRecord{}
 	a := &arrival{engine: e, definition: engine.Definition{ID: strings.Repeat("1", 64)}}
 	if err := a.make(ctx, record); err != nil || record.EngineID != "own" {
@@ -74,21 +74,21 @@ func TestCreateIsNotGivenUp(t *testing.T) {
 func TestNamesakeMade(t *testing.T) {
 	e := awayEngine(t)
 	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
-	e.adapter = &reusing{creates: func() {
-		if unlock, free := e.engineIDs.TryLock("own"); free {
+	adapt(e, &reusing{creates: func() {
+		if unlock, free := e.lookup.engineIDs.TryLock("own"); free {
 			unlock()
 			t.Error("what another one had could be taken away meanwhile")
 		}
-	}}
-	must(t, e.remember(id, "own"))
+	}})
+	must(t, e.records.remember(id, "own"))
 	a := &arrival{engine: e, definition: engine.Definition{ID: other}}
 	must(t, a.make(t.Context(), &arrivalRecord{}))
 	for one, want := range map[string]string{id: id, other: "own"} {
-		if engineID, err := e.engineID(one); engineID != want || err != nil {
+		if engineID, err := e.lookup.engineID(one); engineID != want || err != nil {
 			t.Errorf("%.4s has the id %.4s, want %.4s (%v)", one, engineID, want, err)
 		}
 	}
-	used, err := e.whileUnused(t.Context(), id, "own",
+	used, err := e.lookup.whileUnused(t.Context(), id, "own",
 		func() error { t.Error("it is taken from who has it now"); return nil })
 	if !used || err != nil {
 		t.Errorf("it is another one's: %v (%v)", used, err)
@@ -101,23 +101,24 @@ func TestNamesakeComes(t *testing.T) {
 	id, other := strings.Repeat("1", 64), strings.Repeat("2", 64)
 	for _, disowned := range []bool{true, false} {
 		e := awayEngine(t)
-		e.adapter = &reusing{garbageAdapter: garbageAdapter{fails: "own"}}
-		must(t, e.remember(id, "own"))
+		adapt(e, &reusing{garbageAdapter: garbageAdapter{fails: "own"}})
+		must(t, e.records.remember(id, "own"))
 		dir := openRestoreDir(t, e)
 		must(t, dir.Admit(shim.Job{}))
 		if disowned {
-			must(t, e.disown("own", other))
-			must(t, e.remember(other, "own"))
+			must(t, e.lookup.disown("own", other))
+			must(t, e.records.remember(other, "own"))
 		} else {
-			e.adapter = &reusing{}
+			adapt(e, &reusing{})
 		}
 		must(t, e.forgetGone(t.Context(), id))
-		if !dir.Waits() || durable.Exists(e.remembered(id)) ||
-			durable.Exists(e.remembered(other)) != disowned {
+		if !dir.Waits() || durable.Exists(e.records.remembered(id)) ||
+			durable.Exists(e.records.remembered(other)) != disowned {
 			t.Errorf(
 				"disowned: %v; the other one's restore directory: %v; it is known: %v, the other one: %v",
 				disowned,
-				dir.Waits(), durable.Exists(e.remembered(id)), durable.Exists(e.remembered(other)))
+				dir.Waits(), durable.Exists(e.records.remembered(id)),
+				durable.Exists(e.records.remembered(other)))
 		}
 	}
 }
@@ -129,23 +130,25 @@ func TestSettleNamesake(t *testing.T) {
 	e := awayEngine(t)
 	id := strings.Repeat("1", 64)
 	a := &reusing{garbageAdapter: garbageAdapter{all: []Container{{ID: "own"}}}}
-	e.adapter = a
-	must(t, e.remember(id, "own"))
-	must(t, save(e.arrivalPath(id), arrivalRecord{EngineID: "own"}))
+	adapt(e, a)
+	must(t, e.records.remember(id, "own"))
+	must(t, save(e.records.arrivalPath(id), arrivalRecord{EngineID: "own"}))
 	dir := openRestoreDir(t, e)
 	must(t, dir.Admit(shim.Job{}))
-	must(t, e.settle(t.Context(), id))
-	if dir.Waits() || len(a.did) > 0 || durable.Exists(e.camePath(id)) || durable.Exists(e.arrivalPath(id)) {
+	must(t, e.endings.settle(t.Context(), id))
+	if dir.Waits() || len(a.did) > 0 || durable.Exists(e.records.camePath(id)) ||
+		durable.Exists(e.records.arrivalPath(id)) {
 		t.Errorf("its restore directory waits: %v; the engine was told %q; it came: %v, and arrives: %v",
-			dir.Waits(), a.did, durable.Exists(e.camePath(id)), durable.Exists(e.arrivalPath(id)))
+			dir.Waits(), a.did, durable.Exists(e.records.camePath(id)),
+			durable.Exists(e.records.arrivalPath(id)))
 	}
 	must(t, e.forgetRemoved(t.Context(), id))
-	if !durable.Exists(e.remembered(id)) {
+	if !durable.Exists(e.records.remembered(id)) {
 		t.Error("what it had is forgotten before it was taken away")
 	}
 	a.all = nil
 	must(t, e.forgetRemoved(t.Context(), id))
-	if durable.Exists(e.remembered(id)) || durable.Exists(dir.Path()) {
+	if durable.Exists(e.records.remembered(id)) || durable.Exists(dir.Path()) {
 		t.Error("it is not forgotten")
 	}
 }
@@ -153,7 +156,7 @@ func TestSettleNamesake(t *testing.T) {
 // openRestoreDir makes the restore directory of the container with the engine ID "own".
 func openRestoreDir(t *testing.T, e *Engine) shim.Dir {
 	t.Helper()
-	dir, err := e.restoreDir("own")
+	dir, err := e.lookup.restoreDir("own")
 	must(t, err)
 	must(t, os.MkdirAll(filepath.Join(dir.Path(), "criu"), 0o700))
 	return dir

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
@@ -15,10 +14,6 @@ import (
 
 var _ engine.Protector = (*Engine)(nil)
 
-// sparedPath is the path of checkpoint.Protect's record. The file is in memory, because it is written
-// during the freeze, and the processes do not survive the machine anyway.
-func (e *Engine) sparedPath(id string) string { return filepath.Join(e.workDir(id), "spared.json") }
-
 // Protect keeps other programs away from a frozen copy.
 func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
 	unlock, err := e.lockBefore(ctx, id)
@@ -27,7 +22,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 	}
 	defer unlock()
 	var was departureRecord
-	err = durable.Load(e.departurePath(id), &was)
+	err = durable.Load(e.records.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (was.Resumed || !was.First.Alive()) {
 		return nil
 	}
@@ -36,7 +31,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = kernel.CgroupOf(was.First.PID)
 	}
 	if err == nil {
-		err = checkpoint.Protect(ctx, group, e.sparedPath(id), hold, held)
+		err = checkpoint.Protect(ctx, group, e.records.sparedPath(id), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)

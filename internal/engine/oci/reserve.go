@@ -43,15 +43,15 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 }
 
 func (e *Engine) nameObstacles(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
-	if durable.Exists(e.arrivalPath(d.ID)) || durable.Exists(e.departurePath(d.ID)) {
+	if durable.Exists(e.records.arrivalPath(d.ID)) || durable.Exists(e.records.departurePath(d.ID)) {
 		return []engine.Problem{{What: "container " + d.Name, Why: "it is arriving here, or leaving",
 			Remedy: "wait until that is over"}}, nil
 	}
-	if _, err := e.find(ctx, d.ID); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := e.lookup.find(ctx, d.ID); !errors.Is(err, engine.ErrNotFound) {
 		return []engine.Problem{{What: "container " + d.Name, Why: "it is here already",
 			Remedy: "remove what is left of it on this node"}}, err
 	}
-	if _, err := e.ask(ctx, d.Name); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := e.lookup.ask(ctx, d.Name); !errors.Is(err, engine.ErrNotFound) {
 		return []engine.Problem{{
 			What: "name " + d.Name, Why: "a container of " + e.adapter.Title() + " on this node has it",
 			Remedy: "remove or rename that container",

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
-	"github.com/godwit/godwit/internal/durable"
+	"golang.org/x/sys/unix"
+
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/mounts"
-	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
-	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Restore makes the processes from the state that has arrived so far.
@@ -50,9 +50,9 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 		defer unlock()
 		<-a.begun()
 		if a.startErr != nil && a.expected.Late {
-			_ = save(e.orphanPath(a.definition.ID), a.startErr.Error()) // its guard stays: see orphan
+			_ = save(e.records.orphanPath(a.definition.ID), a.startErr.Error()) // its guard stays: see orphan
 		}
-		_ = e.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived repeats it
+		_ = e.endings.settle(context.WithoutCancel(ctx), a.definition.ID) // Arrived repeats it
 	}()
 	return resumed.At, nil
 }
@@ -73,50 +73,6 @@ func (a *arrival) inTime() error {
 			"come within %v", a.title, a.expected.Patience)
 	}
 	return nil
-}
-
-// orphan reports whether a container is an orphan: it runs, but its engine's start has failed after it was
-// resumed. The engine does not know that it runs, and would start a second one.
-func (e *Engine) orphan(id string, dir shim.Dir) (bool, error) {
-	if !durable.Exists(e.orphanPath(id)) {
-		return false, nil
-	}
-	return occupied(dir)
-}
-
-// occupied reports whether processes run in the cgroup of the container restored from a directory.
-func occupied(dir shim.Dir) (bool, error) {
-	group, err := groupIn(dir)
-	var pids []int
-	if err == nil {
-		pids, err = group.Procs()
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return len(pids) > 0, err
-}
-
-// groupIn returns the cgroup of the container restored from a directory.
-func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
-	name, err := dir.Cgroup()
-	if err != nil {
-		return nil, err
-	}
-	return kernel.OpenCgroup(name)
-}
-
-// orphanError says why a running container is an orphan, until settle finds that it has ended. It returns
-// nil if the container is no orphan.
-func (e *Engine) orphanError(id string) error {
-	var why string
-	err := durable.Load(e.orphanPath(id), &why)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return errors.Join(err, fmt.Errorf("container %.12s runs, but its start by %s has failed (%s): the "+
-		"engine cannot start, stop or move it until its processes have ended",
-		id, e.adapter.Title(), why))
 }
 
 // waits returns an error unless the engine's start still waits for the container. An engine whose start has
@@ -147,14 +103,44 @@ func (a *arrival) remount() error {
 	return a.root.Mount()
 }
 
-// forget removes the records of a container's move. It removes that of an arrival first, durably: without
-// the restore proxy's record beside it, it would say that the container never ran.
-func (e *Engine) forget(id string) error {
-	if err := durable.Remove(e.arrivalPath(id)); err != nil {
+// bringKept installs the files of a FileMigrator.
+func (a *arrival) bringKept() error {
+	migrator, is := a.engine.adapter.(FileMigrator)
+	if !is {
+		return nil
+	}
+	private := a.engine.records.private(a.definition.ID)
+	if err := migrator.Bring(a.engineID, private, a.definition); err != nil {
+		return fmt.Errorf("files of the container: %w", err)
+	}
+	return nil
+}
+
+// carryLog puts the source engine's log before the output that will be logged here. The engine has opened
+// an empty log and written nothing yet.
+func (a *arrival) carryLog() error {
+	came := filepath.Join(a.engine.records.private(a.definition.ID), logName)
+	info, err := os.Lstat(came)
+	if errors.Is(err, os.ErrNotExist) || a.log == "" {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	if err := kernel.SyncDir(e.records(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if !info.Mode().IsRegular() { // another node has sent it
+		return errors.New("the log that has come is not a regular file")
+	}
+	from, err := os.Open(came)
+	if err != nil {
 		return err
 	}
-	return errors.Join(files.RemoveTree(e.records(id)), files.RemoveTree(e.workDir(id)))
+	defer from.Close()
+	to, err := os.OpenFile(a.log, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return fmt.Errorf("log of the container: %w", err)
+	}
+	if err := errors.Join(fillLog(to, from), to.Close()); err != nil {
+		return fmt.Errorf("log of the container: %w", err)
+	}
+	return nil
 }

@@ -1,101 +1,18 @@
 package oci
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
 )
-
-// noRestarts keeps the engine from starting a container again, in any case and for anybody, and records the
-// engine's restart policy.
-func (e *Engine) noRestarts(
-	ctx context.Context, id string, a alive, first checkpoint.Identity, leave engine.Leave,
-) error {
-	boot, err := kernel.BootID()
-	if err != nil {
-		return err
-	}
-	found := a.found
-	record := departureRecord{
-		Started: time.Now(), First: first, Freezer: a.group.FreezerDir(), Restart: found.Restart, Boot: boot,
-		Leave: leave,
-		Name:  found.name(),
-	}
-	var was departureRecord
-	err = durable.Load(e.departurePath(id), &was)
-	if err == nil { // left by an agent that was killed, before or after it told the engine
-		record.Restart, record.Name = was.Restart, cmp.Or(was.Name, record.Name)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := save(e.departurePath(id), record); err != nil {
-		return err
-	}
-	if err := e.adapter.Restart(ctx, found, nil); err != nil {
-		return err
-	}
-	if guarder, is := e.adapter.(Guarder); is {
-		return guarder.Guard(ctx, found)
-	}
-	return nil
-}
-
-// unguard lets the engine start a container that stays here.
-func (e *Engine) unguard(ctx context.Context, id string) error {
-	guarder, is := e.adapter.(Guarder)
-	if !is {
-		return nil
-	}
-	found, err := e.find(ctx, id)
-	if errors.Is(err, engine.ErrNotFound) { // it has been removed, together with its guard
-		return nil
-	}
-	if err == nil {
-		err = guarder.Unguard(ctx, found)
-	}
-	return err
-}
-
-// restartsAgain gives a container that stays back to its engine.
-func (e *Engine) restartsAgain(ctx context.Context, id string) error {
-	unlock, err := e.marks.LockBefore(ctx, id) // wait until nobody marks the container any more
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	var was departureRecord
-	err = durable.Load(e.departurePath(id), &was)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(e.unmark(ctx, id, was.moved()), e.unguard(ctx, id)); err != nil {
-		return err
-	}
-	failed, err := e.giveBack(ctx, id, withheld{Restart: was.Restart, Boot: was.Boot, Since: was.Started})
-	if errors.Is(err, engine.ErrNotFound) { // it has been removed
-		err = e.gone(ctx, id)
-	}
-	if err == nil {
-		err = durable.Remove(e.departurePath(id))
-	}
-	if err != nil {
-		return errors.Join(failed, err)
-	}
-	return errors.Join(failed, e.forget(id)) // the copy of its log, and CRIU's logs
-}
 
 // ResumeProcesses resumes a container that a departure froze, whether or not its engine answers.
 func (e *Engine) ResumeProcesses(ctx context.Context, id string) error {
@@ -105,13 +22,14 @@ func (e *Engine) ResumeProcesses(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	var was departureRecord
-	err = durable.Load(e.departurePath(id), &was)
+	err = durable.Load(e.records.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil && !was.Resumed {
 		was.Resumed = true
-		_ = save(e.departurePath(id), was) // best effort: the container must continue even on a full disk
+		// best effort: the container must continue even on a full disk
+		_ = save(e.records.departurePath(id), was)
 	}
 	if err == nil {
 		err = e.resume(ctx, id, was)
@@ -123,7 +41,7 @@ func (e *Engine) ResumeProcesses(ctx context.Context, id string) error {
 }
 
 func (e *Engine) resume(ctx context.Context, id string, was departureRecord) error {
-	if err := checkpoint.Unprotect(e.sparedPath(id)); err != nil {
+	if err := checkpoint.Unprotect(e.records.sparedPath(id)); err != nil {
 		return err
 	}
 	return was.resume(ctx)
@@ -137,50 +55,23 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	var was departureRecord
-	err = durable.Load(e.departurePath(id), &was)
+	err = durable.Load(e.records.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
-		if durable.Exists(e.arrivalPath(id)) {
+		if durable.Exists(e.records.arrivalPath(id)) {
 			return nil
 		}
-		return e.forget(id) // what was made for a move that failed before the freeze
+		return e.records.forget(id) // what was made for a move that failed before the freeze
 	}
 	if err == nil {
 		err = e.resume(ctx, id, was)
 	}
 	if err == nil {
-		err = e.restartsAgain(ctx, id)
+		err = e.starts.restartsAgain(ctx, id)
 	}
 	if err != nil {
 		return fmt.Errorf("resume container %.12s: %w", id, err)
 	}
 	return nil
-}
-
-// resume resumes the processes, or the group that they have left: see kernel.Cgroup.Kill.
-func (d departureRecord) resume(ctx context.Context) error {
-	if !d.First.Alive() {
-		return d.resumeEmpty()
-	}
-	group, err := kernel.CgroupOf(d.First.PID)
-	if err != nil {
-		return err
-	}
-	return checkpoint.Resume(ctx, group)
-}
-
-// resumeEmpty thaws a group whose processes somebody else has ended while they were frozen.
-func (d departureRecord) resumeEmpty() error {
-	if d.Freezer == "" { // record of an older agent
-		return nil
-	}
-	group, err := kernel.CgroupAt(d.Freezer)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return group.Thaw()
 }
 
 // Destroy kills a frozen container and makes the engine remove all of it.
@@ -200,7 +91,7 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 	if err := e.kill(ctx, id); err != nil {
 		return err
 	}
-	found, err := e.find(ctx, id)
+	found, err := e.lookup.find(ctx, id)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}
@@ -209,9 +100,7 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 			return err
 		}
 	}
-	e.mu.Lock()
-	e.dropMemories(func(other string, _ memories) bool { return other == id })
-	e.mu.Unlock()
+	e.held.drop(id)
 	return e.forgetGone(ctx, id)
 }
 
@@ -219,35 +108,35 @@ func (e *Engine) destroy(ctx context.Context, id string, stay []string) error {
 // ID stays, so the call can be repeated. If the engine has reused the ID, data kept by this ID stays until
 // the new container is gone, too.
 func (e *Engine) forgetGone(ctx context.Context, id string) error {
-	engineID, err := e.engineID(id)
+	engineID, err := e.lookup.engineID(id)
 	if err != nil {
 		return err
 	}
-	_, err = e.whileUnused(ctx, id, engineID, func() error {
+	_, err = e.lookup.whileUnused(ctx, id, engineID, func() error {
 		if err := e.adapter.Gone(engineID); err != nil {
 			return err
 		}
 		if err := e.removeRestoreDir(id); err != nil {
 			return err
 		}
-		return e.unremember(id)
+		return e.records.unremember(id)
 	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(durable.Remove(e.camePath(id)), e.forget(id))
+	return errors.Join(durable.Remove(e.records.camePath(id)), e.records.forget(id))
 }
 
 // removeRestoreDir removes the restore directory and the cgroup of a container that no longer exists. An
 // engine does not always make the runtime delete a container that it has removed (Podman, if conmon was
 // killed).
 func (e *Engine) removeRestoreDir(id string) error {
-	engineID, err := e.engineID(id)
+	engineID, err := e.lookup.engineID(id)
 	if err != nil || engineID == id { // it was started here
 		return err
 	}
-	dir, err := e.restoreDir(engineID)
-	if err != nil || dir.Waits() && !durable.Exists(e.arrivalPath(id)) { // another arrives there
+	dir, err := e.lookup.restoreDir(engineID)
+	if err != nil || dir.Waits() && !durable.Exists(e.records.arrivalPath(id)) { // another arrives there
 		return err
 	}
 	runs, err := occupied(dir)
@@ -257,24 +146,14 @@ func (e *Engine) removeRestoreDir(id string) error {
 	if err != nil {
 		return err
 	}
-	e.removeGroup(engineID)
+	e.lookup.removeGroup(engineID)
 	return dir.Remove()
-}
-
-// gone deletes what the adapter keeps of a container that no longer exists.
-func (e *Engine) gone(ctx context.Context, id string) error {
-	engineID, err := e.engineID(id)
-	if err != nil {
-		return err
-	}
-	_, err = e.whileUnused(ctx, id, engineID, func() error { return e.adapter.Gone(engineID) })
-	return err
 }
 
 // kill kills the frozen processes so that no other host notices. It does not need the engine.
 func (e *Engine) kill(ctx context.Context, id string) error {
 	var was departureRecord
-	err := durable.Load(e.departurePath(id), &was)
+	err := durable.Load(e.records.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -307,11 +186,11 @@ func takeLinksDown(pid int) error {
 // removeGone makes the engine remove a container whose processes have been killed, and the volumes that
 // have moved with it.
 func (e *Engine) removeGone(ctx context.Context, found Container, stay []string) error {
-	defer e.engineIDs.Lock(found.ID)()
+	defer e.lookup.engineIDs.Lock(found.ID)()
 	if err := e.adapter.Remove(ctx, found.ID, RemoveOptions{Force: true}); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
-	if err := e.awaitRemoved(ctx, found.ID); err != nil {
+	if err := e.lookup.awaitRemoved(ctx, found.ID); err != nil {
 		return err
 	}
 	for _, v := range found.Container.Definition.Volumes {
@@ -323,25 +202,6 @@ func (e *Engine) removeGone(ctx context.Context, found Container, stay []string)
 		}
 	}
 	return nil
-}
-
-// awaitRemoved waits until the engine no longer knows a container.
-func (e *Engine) awaitRemoved(ctx context.Context, engineID string) error {
-	const pause = 10 * time.Millisecond
-	ctx, cancel := e.asking(ctx)
-	defer cancel()
-	for {
-		_, err := e.ask(ctx, engineID)
-		if errors.Is(err, engine.ErrNotFound) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			err = errors.Join(ctx.Err(), err)
-			return fmt.Errorf("wait for %s to remove container %.12s: %w", e.adapter.Title(), engineID, err)
-		case <-time.After(pause):
-		}
-	}
 }
 
 // sameFile reports whether two paths lead to the same file.

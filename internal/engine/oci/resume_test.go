@@ -54,7 +54,7 @@ func TestResumeEmpty(t *testing.T) {
 	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	frozen := filepath.Join(group, "cgroup.freeze")
 	gone := departureRecord{First: checkpoint.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
-	must(t, save(e.departurePath(id), gone))
+	must(t, save(e.records.departurePath(id), gone))
 	for what, thaw := range map[string]func() error{
 		"stays": func() error { return gone.resume(t.Context()) },
 		"goes":  func() error { return e.kill(t.Context(), id) },
@@ -73,12 +73,12 @@ func TestResumeEmpty(t *testing.T) {
 // TestResumeOnFullDisk checks that a container continues although this cannot be recorded.
 func TestResumeOnFullDisk(t *testing.T) {
 	e, id, group := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
-	must(t, os.MkdirAll(e.records(id), 0o700))
-	must(t, unix.Mount("tmpfs", e.records(id), "tmpfs", 0, "size=4k"))
-	t.Cleanup(func() { must(t, unix.Unmount(e.records(id), unix.MNT_DETACH)) })
+	must(t, os.MkdirAll(e.records.dir(id), 0o700))
+	must(t, unix.Mount("tmpfs", e.records.dir(id), "tmpfs", 0, "size=4k"))
+	t.Cleanup(func() { must(t, unix.Unmount(e.records.dir(id), unix.MNT_DETACH)) })
 	was := departureRecord{First: checkpoint.Identity{PID: 1 << 22, StartTicks: 1}, Freezer: group}
-	must(t, save(e.departurePath(id), was)) // for which there is still room
-	if err := save(e.departurePath(id), was); !errors.Is(err, unix.ENOSPC) {
+	must(t, save(e.records.departurePath(id), was)) // for which there is still room
+	if err := save(e.records.departurePath(id), was); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("the disk is not full: %v", err)
 	}
 	frozen := filepath.Join(group, "cgroup.freeze")
@@ -102,13 +102,13 @@ func TestClosedWhilePaused(t *testing.T) {
 	for _, one := range []struct{ froze, resumed, given bool }{
 		{true, false, false}, {true, true, true}, {false, false, true},
 	} {
-		must(t, save(e.departurePath(id), departureRecord{First: self, Resumed: one.resumed}))
+		must(t, save(e.records.departurePath(id), departureRecord{First: self, Resumed: one.resumed}))
 		if err := e.closed(id, group, self, one.froze); errors.Is(err, engine.ErrAway) != one.given ||
 			!one.given && err != nil {
 			t.Errorf("%+v: %v", one, err)
 		}
 	}
-	must(t, e.forget(id))
+	must(t, e.records.forget(id))
 	if err := e.closed(id, group, self, true); err != nil {
 		t.Errorf("nothing departs: %v", err)
 	}
@@ -141,7 +141,7 @@ func TestClosedAlone(t *testing.T) {
 	group, err := kernel.CgroupAt(dir)
 	must(t, err)
 	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
-	must(t, save(e.departurePath(id), departureRecord{First: gone}))
+	must(t, save(e.records.departurePath(id), departureRecord{First: gone}))
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() { _ = e.closed(id, group, gone, true) })

@@ -37,21 +37,6 @@ func Coming(d engine.Definition) []engine.Volume {
 		func(v engine.Volume) bool { return v.Stays || v.Sort() != engine.Named })
 }
 
-// removeMade removes those of an arrival's volumes that were made for it. A volume that somebody else has
-// made meanwhile stays, and so does a volume that is in use now.
-func (e *Engine) removeMade(ctx context.Context, id string, names []string) error {
-	for _, name := range names {
-		made, err := e.adapter.MadeFor(ctx, name, idLabel, id)
-		if err == nil && made {
-			err = e.adapter.RemoveVolume(ctx, name)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // emptyVolumes empties the volumes whose content comes with the container, because the engine fills a new
 // volume from the image. The volumes must be this arrival's.
 func (e *Engine) emptyVolumes(ctx context.Context, d engine.Definition) error {

@@ -39,7 +39,7 @@ func TestMadeVolumes(t *testing.T) {
 	id := strings.Repeat("a", 64)
 	adapter := storing{labels: map[string]string{"own": idLabel + "=" + id, "other": "",
 		"earlier": idLabel + "=x"}, dir: t.TempDir()}
-	e := &Engine{adapter: adapter}
+	e := newEngine(Config{}, adapter)
 	for name := range adapter.labels {
 		file := filepath.Join(adapter.dir, name, "file")
 		if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
@@ -55,7 +55,7 @@ func TestMadeVolumes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := e.removeMade(t.Context(), id, []string{"own", "other", "earlier", "gone"}); err != nil {
+	if err := e.endings.removeMade(t.Context(), id, []string{"own", "other", "earlier", "gone"}); err != nil {
 		t.Error(err)
 	}
 	if _, is := adapter.labels["own"]; is || len(adapter.labels) != 2 {

@@ -68,9 +68,6 @@ func New(config Config) (*Engine, error) {
 	return &Engine{Engine: e, podman: made}, nil
 }
 
-// Images returns the images of Podman's own storage.
-func (e *Engine) Images() engine.Images { return e.podman.images }
-
 // SweepImages removes what was made for images that have not come.
 func (e *Engine) SweepImages(ctx context.Context, _ time.Time) error {
 	images := e.podman.images

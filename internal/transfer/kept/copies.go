@@ -36,7 +36,7 @@ const (
 // Copies are the files of containers whose migration to this node failed before they ran here:
 // so much the next attempt need not send. They lie beside the containers, in a directory that
 // nobody else may enter, and can be given up at any time. What is in them is read before it is used
-// (files.Mirror.Have), so nothing depends on how they came to be what they are.
+// (copies.Mirror.Have), so nothing depends on how they came to be what they are.
 type Copies struct {
 	dir  string
 	keep time.Duration // 0: nothing is kept

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/copies"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -192,7 +192,7 @@ func (t *Tracker) Counted(carried Carried) {
 
 // FileRound takes what a round of files did, and what the files have taken on the wire so far, as
 // far as it has left.
-func (t *Tracker) FileRound(stats files.RoundStats, wire uint64) {
+func (t *Tracker) FileRound(stats copies.Stats, wire uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !stats.Final {

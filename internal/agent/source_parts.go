@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/godwit/godwit/internal/cluster"
+	"github.com/godwit/godwit/internal/frozen"
+	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/switchover"
+	"github.com/godwit/godwit/internal/transfer/link"
+	"github.com/godwit/godwit/internal/wire"
+	"github.com/godwit/godwit/internal/wire/identity"
+)
+
+// leavingMove is the migration of a source, for the parts of the source.
+type leavingMove struct{ *move }
+
+// Record implements frozen.Migration.
+func (m leavingMove) Record() migration.Record { return m.record() }
+
+// Rebooted implements frozen.Migration.
+func (m leavingMove) Rebooted() bool { return m.journal.Boot != m.agent.boot }
+
+// newFrozen makes the frozen copy of the container, which is not frozen yet.
+func (s *source) newFrozen() *frozen.Copy {
+	return frozen.New(s.agent.ctx, frozen.Config{
+		Engines: s.agent.engines, Migration: leavingMove{s.move}, Container: s.definition, ID: s.id(),
+		Here: s.agent.self.Name, Target: s.target.Name, Restarts: s.restarts(), Log: s.agent.log,
+	})
+}
+
+// newLink makes the data connections of the migration, of which none is open. early are those that were made
+// before; nil: none.
+func (s *source) newLink(early *link.Early) *link.Link {
+	return link.New(link.Config{
+		ID: s.id(), Target: s.target.Name, Mode: s.move.tracker.Spec.Mode, Cores: s.agent.cores,
+		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers, Fresh: cluster.ProbeEvery,
+		Settings: &s.settings, Figures: s.move.tracker, Log: s.agent.log,
+	}, early)
+}
+
+// dataDialer dials data connections to a node.
+func (a *Agent) dataDialer(node identity.Node) link.Dial {
+	return func(ctx context.Context) (net.Conn, error) {
+		conn, err := wire.Dial(ctx, a.id, node.Address, node.Name)
+		if err != nil {
+			return nil, err
+		}
+		return conn, nil
+	}
+}
+
+// newPackets makes the packets of the container, which are not held yet.
+func (s *source) newPackets() *switchover.Packets {
+	return switchover.New(switchover.Config{
+		Network: holdingNetwork{s.agent.network}, Attachments: s.agent.attachments, Container: s.definition,
+		Target: s.target.Name, Held: s.move.tracker.Held, Ended: network.ErrEnded,
+		Final: func() bool { return s.move.record().Final },
+	})
+}
+
+// holdingNetwork is this node's network, for a switchover.
+type holdingNetwork struct{ *network.Network }
+
+// Prepare implements switchover.Network.
+func (n holdingNetwork) Prepare(address netip.Addr) (switchover.Hold, error) {
+	prepared, err := n.Network.Prepare(address)
+	if err != nil {
+		return nil, err
+	}
+	return prepared, nil
+}

@@ -1,0 +1,2 @@
+// Package descriptors lists the open files of other processes, and reaches their TCP sockets.
+package descriptors

@@ -1,0 +1,30 @@
+package containerd
+
+import (
+	"github.com/godwit/godwit/internal/engine"
+)
+
+// Kind returns what Godwit has to know of the engine.
+func Kind() engine.Kind {
+	return engine.Kind{
+		Facts: facts(),
+		Open: func(config engine.Config) (engine.Engine, error) {
+			return New(Config{StateDir: config.StateDir, RunDir: config.RunDir})
+		},
+		Readiness: Readiness,
+	}
+}
+
+func facts() engine.Facts {
+	return engine.Facts{
+		Name: Name, Title: Name, Addresses: engine.OwnedAddresses, ImagesAt: engine.OwnedImages, Routed: true,
+		Restarts: true, Marks: true, Setup: true,
+	}
+}
+
+// Capabilities are what else the engine can do.
+func (e *Engine) Capabilities() engine.Capabilities {
+	can := e.Engine.Capabilities()
+	can.Facts, can.Images, can.Networks, can.Sweeper = facts(), e.containerd.images, e, e
+	return can
+}
