@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -38,7 +39,33 @@ func TestFacts(t *testing.T) {
 		if can.Facts != kind.Facts || one.Name() != kind.Name {
 			t.Errorf("%s: %+v, want %+v", one.Name(), can.Facts, kind.Facts)
 		}
+		if found := parts(can); found != wanted[kind.Name] {
+			t.Errorf("%s has the parts%s, want%s", kind.Name, found, wanted[kind.Name])
+		}
 	}
+}
+
+// wanted are the parts that engines have. A part that is missing by mistake shows nowhere else: a frozen copy
+// would not be protected, for example.
+var wanted = map[string]string{
+	"docker":     shim + " LateStarter Watcher Sweeper Releaser",
+	"podman":     shim + " LateStarter Sweeper Releaser",
+	"containerd": shim + " LateStarter Sweeper Releaser",
+	"lxc":        " Protector LeaveNoter",
+}
+
+// shim is what all engines with a runtime shim have.
+const shim = " Images Networks Marker Restarter Protector Resumer LeaveNoter Leaver"
+
+// parts names the parts that are not nil.
+func parts(can engine.Capabilities) (names string) {
+	value := reflect.ValueOf(can)
+	for i := range value.NumField() {
+		if field := value.Field(i); field.Kind() == reflect.Interface && !field.IsNil() {
+			names += " " + value.Type().Field(i).Name
+		}
+	}
+	return names
 }
 
 // TestDocumentation: docs/engines.md has the table that "godwit ps --engines" prints.
