@@ -27,7 +27,7 @@ you run (--etcd-endpoints).`
 
 const example = `  godwit-controller run
   godwit-controller token node | ssh a godwit node connect 192.0.2.1 --token-file -
-  godwit-controller token user anna > ~anna/.config/godwit/token
+  godwit-controller token user anna | install -D -m 600 -o anna /dev/stdin ~anna/.config/godwit/token
   godwit --controller 192.0.2.1 node drain a`
 
 func main() {

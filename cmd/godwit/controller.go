@@ -103,7 +103,7 @@ func userToken(cmd *cobra.Command) (pinned.Token, error) {
 		}
 		path = filepath.Join(directory, "godwit", "token")
 	}
-	data, err := os.ReadFile(path)
+	data, err := readSecret(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return pinned.Token{}, fmt.Errorf("no token for the controller: %w; get one with "+
 			"`godwit-controller token user` and put it there, or give --controller-token", err)
@@ -116,6 +116,26 @@ func userToken(cmd *cobra.Command) (pinned.Token, error) {
 		return token, fmt.Errorf("%s: %w", path, err)
 	}
 	return token, nil
+}
+
+// maxTokenBytes is much more than a token has.
+const maxTokenBytes = 4096
+
+// readSecret reads a file that nobody but its owner may read.
+func readSecret(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s can be read by others than its owner: chmod 600 it", path)
+	}
+	return io.ReadAll(io.LimitReader(file, maxTokenBytes))
 }
 
 func clusterNodes(cmd *cobra.Command, asJSON bool) error {

@@ -65,7 +65,8 @@ controller does not know the new one.`,
 			if err := joinController(cmd.Context(), addresses, token, id); err != nil {
 				return err
 			}
-			config := uplink.Config{Addresses: addresses, Fingerprint: token.Server.String()}
+			config := uplink.Config{Addresses: addresses, Fingerprint: token.Server.String(),
+				Joined: time.Now().UTC()}
 			if err := config.Save(state); err != nil {
 				return err
 			}

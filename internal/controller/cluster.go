@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/controller/executor"
@@ -29,6 +29,7 @@ type cluster struct {
 	now         func() time.Time
 	enforce     bool
 	fingerprint pinned.Fingerprint
+	began       time.Time     // this term
 	kicked      chan struct{} // has room for one: something has changed
 
 	mu          sync.Mutex
@@ -88,8 +89,9 @@ func openCluster(ctx context.Context, config Config, term store.Term) (*cluster,
 		return nil, err
 	}
 	c := &cluster{
-		store: config.Store, term: term, log: config.Log, now: time.Now, enforce: config.Enforce,
-		kicked: make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
+		store: config.Store, term: term, log: config.Log, now: time.Now, began: time.Now(),
+		enforce: config.Enforce,
+		kicked:  make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
 		queue: executor.NewQueue(config.Limits), waits: map[string]string{},
 		obstacles: map[string][]string{}, failures: map[string]failure{}, changed: make(chan struct{}),
 	}
@@ -140,7 +142,7 @@ func write(ctx context.Context, c *cluster, kind store.Kind, name string, value 
 	if err != nil {
 		return err
 	}
-	return c.store.Commit(ctx, c.term, change)
+	return c.store.Commit(context.WithoutCancel(ctx), c.term, change)
 }
 
 // saveIntents makes intents durable together with the generations of their containers, and then visible.
@@ -162,12 +164,16 @@ func (c *cluster) saveIntents(ctx context.Context, intents []store.Intent,
 		changes = append(changes, change)
 	}
 	surplus := c.surplus()
-	for _, id := range surplus[:min(len(surplus), store.MaxChanges-len(changes))] {
+	surplus = surplus[:min(len(surplus), store.MaxChanges-len(changes))]
+	for _, id := range surplus {
 		changes = append(changes, store.Remove(store.KindIntent, id))
-		delete(c.state.Intents, id)
 	}
-	if err := c.store.Commit(ctx, c.term, changes...); err != nil {
+	// A caller that gives up must not leave records of which this process knows nothing.
+	if err := c.store.Commit(context.WithoutCancel(ctx), c.term, changes...); err != nil {
 		return err
+	}
+	for _, id := range surplus {
+		delete(c.state.Intents, id)
 	}
 	for _, one := range intents {
 		c.state.Intents[one.ID] = one
@@ -225,7 +231,7 @@ func (c *cluster) outcome(ctx context.Context, node string, said *api.Outcome) e
 		intent.State = store.Doubt
 	case "moved":
 		intent.State, intent.EndedAt = store.Moved, c.now().UTC()
-		intent.Downtime, intent.Total = said.DowntimeSeconds, said.TotalSeconds
+		intent.Downtime, intent.Total = finite(said.DowntimeSeconds), finite(said.TotalSeconds)
 		containers = c.moved(intent)
 	case "failed":
 		intent.State, intent.EndedAt = store.Failed, c.now().UTC()
@@ -250,20 +256,12 @@ func (c *cluster) outcome(ctx context.Context, node string, said *api.Outcome) e
 	return nil
 }
 
-// moved notes where a container is now: its nodes will say the same soon. It returns the container's
-// record if that has changed: a container that was drained remembers its home.
+// moved notes that a container has left its source; the target says itself what the container does there. It
+// returns the container's record if that has changed: a container that was drained remembers its home.
 func (c *cluster) moved(intent store.Intent) []store.Container {
 	delete(c.failures, intent.Container)
 	if from := c.live[intent.From]; from != nil {
 		delete(from.containers, intent.Container)
-	}
-	if to := c.live[intent.To]; to != nil && to.containers != nil {
-		at := &api.NodeContainer{Id: intent.Container, Name: intent.Name, MemoryBytes: intent.Bytes}
-		if known := to.containers[intent.Container]; known != nil {
-			at = proto.Clone(known).(*api.NodeContainer)
-		}
-		at.State, at.Moving = running, false
-		to.containers[intent.Container] = at
 	}
 	record := c.container(intent.Container)
 	home := ""
@@ -277,10 +275,20 @@ func (c *cluster) moved(intent store.Intent) []store.Container {
 	return []store.Container{record}
 }
 
+// finite is a time that JSON can carry.
+func finite(seconds float64) float64 {
+	if math.IsNaN(seconds) || math.IsInf(seconds, 0) {
+		return 0
+	}
+	return seconds
+}
+
 // maxTextBytes bounds a text from an agent that is kept.
 const maxTextBytes = 2000
 
-func cut(text string) string { return text[:min(len(text), maxTextBytes)] }
+func cut(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxTextBytes)], "")
+}
 
 // errUnknown means that a user named something that is not there.
 var errUnknown = errors.New("not known to the controller")

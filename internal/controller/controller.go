@@ -27,8 +27,11 @@ const (
 	pingAfter       = 10 * time.Second
 	pingTimeout     = 5 * time.Second
 	maxMessageBytes = 16 << 20 // the whole state of a node with some 20,000 containers
+	maxStreams      = 16       // of one connection: an agent has one, a command a few
 	retryAfter      = time.Second
-	resignTimeout   = 3 * time.Second
+	// handshakeTimeout is how long a new connection may take until TLS is up.
+	handshakeTimeout = 10 * time.Second
+	resignTimeout    = 3 * time.Second
 )
 
 // Config of a controller.
@@ -123,7 +126,8 @@ func newServer(c *cluster, certificate tls.Certificate) *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAfter / 2,
 			PermitWithoutStream: true}),
-		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.ChainUnaryInterceptor(c.recoverUnary, c.authorizeUnary),
 		grpc.ChainStreamInterceptor(c.recoverStream, c.authorizeStream),
 	)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,8 +20,10 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/cluster/clustertest"
+	"github.com/godwit/godwit/internal/controller/decide"
 	"github.com/godwit/godwit/internal/controller/executor"
 	"github.com/godwit/godwit/internal/controller/store"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/pinned"
 )
@@ -215,6 +218,10 @@ func TestDrain(t *testing.T) {
 	if second.Id != first.Id || second.Generation != 1 || second.Epoch <= first.Epoch {
 		t.Fatalf("command %v after %v", second, first)
 	}
+	if err := b.stream.Send(&api.Up{Delta: &api.Delta{
+		Containers: []*api.NodeContainer{container("1")}}}); err != nil {
+		t.Fatal(err)
+	}
 	a.says(t, second.Id, "moved", "")
 	ctx, user = w.user(t)
 	eventually(t, "the container at b", func() error {
@@ -233,6 +240,113 @@ func TestDrain(t *testing.T) {
 	}
 	if back := b.command(t); back.Node != "a" || back.Generation != 2 || back.Container != first.Container {
 		t.Errorf("command %v", back)
+	}
+}
+
+// TestTwoHaveIt: a container that two nodes say they run is moved from neither, and does not keep others from
+// being moved.
+func TestTwoHaveIt(t *testing.T) {
+	ids := nodes(t, "a", "b", "c")
+	w := start(t, store.NewMemory())
+	defer w.stop()
+	for _, id := range ids {
+		w.join(t, id)
+	}
+	w.connect(t, ids[2])
+	w.connect(t, ids[1], container("1"))
+	a := w.connect(t, ids[0], container("1"), container("2"))
+	ctx, user := w.user(t)
+	for _, node := range []string{"a", "b"} {
+		if _, err := user.SetNode(ctx, &api.SetNodeRequest{Node: node, State: "draining"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if only := a.command(t); only.Container != container("2").Id {
+		t.Errorf("command %v", only)
+	}
+	reply, err := user.ClusterNodes(ctx, &api.ClusterNodesRequest{})
+	if err != nil || reply.Nodes[0].Containers != 2 || reply.Nodes[1].Containers != 1 {
+		t.Errorf("nodes %v, %v", reply, err)
+	}
+	if reply, err := user.Intents(ctx, &api.IntentsRequest{}); err != nil || len(reply.Intents) != 1 {
+		t.Errorf("intents %v, %v", reply, err)
+	}
+}
+
+// TestStillThere: a node that a container has not left for good is not empty.
+func TestStillThere(t *testing.T) {
+	for _, one := range []struct {
+		state  string
+		moving bool
+		want   int32
+	}{
+		{"exited", false, 0}, {"created", false, 0}, {"running", false, 1}, {"frozen", false, 1},
+		{"exited", true, 1},
+	} {
+		told := container("1")
+		told.State, told.Moving = one.state, one.moving
+		live := &liveNode{containers: map[string]*api.NodeContainer{told.Id: told}}
+		c := &cluster{live: map[string]*liveNode{"a": live}, queue: executor.NewQueue(executor.Limits{})}
+		if got := c.describeNode("a").Containers; got != one.want {
+			t.Errorf("%+v: %d containers", one, got)
+		}
+	}
+	c := &cluster{live: map[string]*liveNode{}, queue: executor.NewQueue(executor.Limits{})}
+	c.queue.Add(executor.Job{ID: "1", Container: container("1").Id, From: "a", To: "b", Sent: true})
+	if got := c.describeNode("a").Containers; got != 1 {
+		t.Errorf("%d containers while a move has not ended", got)
+	}
+}
+
+// TestStaleness: a queued move ends when its reason is gone, and not while a node may only be restarting.
+func TestStaleness(t *testing.T) {
+	const active, drain, user = store.Active, decide.Drain, decide.User
+	now := time.Now()
+	here := container("1")
+	connected := func(all ...*api.NodeContainer) *liveNode {
+		n := &liveNode{session: &session{}}
+		n.take(&api.NodeState{Containers: all})
+		return n
+	}
+	away := func(since time.Duration) *liveNode { return &liveNode{since: now.Add(-since)} }
+	stopped := container("1")
+	stopped.State = "exited"
+	for name, one := range map[string]struct {
+		from, to *liveNode
+		state    store.NodeState
+		cause    decide.Cause
+		sent     bool
+		want     string
+	}{
+		"wanted":              {connected(here), connected(), active, drain, false, ""},
+		"left":                {connected(), connected(), active, user, false, "does not run at a"},
+		"stopped":             {connected(stopped), connected(), active, drain, false, "does not run"},
+		"sent":                {connected(), connected(), active, drain, true, ""},
+		"source away":         {away(time.Hour), connected(), active, drain, false, ""},
+		"target away":         {connected(here), away(time.Hour), active, drain, false, "b is not"},
+		"target restarts":     {connected(here), away(time.Second), active, drain, false, ""},
+		"new leader":          {connected(here), nil, active, drain, false, ""},
+		"a user waits for it": {connected(here), away(time.Hour), active, user, false, ""},
+		"target drained":      {connected(here), connected(), store.Draining, drain, false, "b takes no"},
+	} {
+		c := &cluster{now: func() time.Time { return now }, began: now}
+		c.live = map[string]*liveNode{"a": one.from}
+		if one.to != nil {
+			c.live["b"] = one.to
+		}
+		c.state.Nodes = map[string]store.Node{"b": {Name: "b", State: one.state}}
+		c.state.Intents = map[string]store.Intent{"1": {ID: "1", Cause: string(one.cause)}}
+		job := executor.Job{ID: "1", Container: here.Id, From: "a", To: "b", Sent: one.sent}
+		if got := c.staleness(job); !strings.Contains(got, one.want) || (got == "") != (one.want == "") {
+			t.Errorf("%s: %q, want %q", name, got, one.want)
+		}
+	}
+}
+
+// TestCut: a text that is cut in the middle of a letter can still be sent.
+func TestCut(t *testing.T) {
+	if got := cut(strings.Repeat("x", maxTextBytes-1) + "é"); !utf8.ValidString(got) {
+		t.Errorf("%q", got[maxTextBytes-4:])
 	}
 }
 
@@ -407,7 +521,7 @@ func FuzzCheckUp(f *testing.F) {
 			}
 		}
 		for id, one := range live.containers {
-			if one == nil || len(id) != containerIDLen || one.MemoryBytes < 0 {
+			if one == nil || migration.CheckContainerID(id) != nil || one.MemoryBytes < 0 {
 				t.Errorf("container %v", one)
 			}
 		}

@@ -6,16 +6,16 @@ import (
 	"math"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
 )
 
 // Bounds of what an agent says.
 const (
-	maxContainers  = 20_000
-	maxLinks       = 10_000
-	maxLabels      = 16
-	maxLabelBytes  = 1024
-	maxFieldBytes  = 512
-	containerIDLen = 64
+	maxContainers = 20_000
+	maxLinks      = 10_000
+	maxLabels     = 16
+	maxLabelBytes = 1024
+	maxFieldBytes = 512
 )
 
 // checkState refuses a node's state that does not fit.
@@ -48,9 +48,13 @@ func checkDelta(d *api.Delta) error {
 
 func checkContainers(all []*api.NodeContainer) error {
 	for _, one := range all {
-		if one == nil || len(one.Id) != containerIDLen || one.Name == "" {
-			return errors.New("a container has no id or no name")
+		if one == nil || one.Name == "" {
+			return errors.New("a container has no name")
 		}
+		if err := migration.CheckContainerID(one.Id); err != nil {
+			return err
+		}
+		one.ProtoReflect().SetUnknown(nil) // it would be kept, and is not bounded
 		for _, text := range []string{one.Name, one.Engine, one.Image, one.State, one.Address} {
 			if len(text) > maxFieldBytes {
 				return fmt.Errorf("container %.12s: a field has %d bytes; the limit is %d", one.Id, len(text),

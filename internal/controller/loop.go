@@ -18,6 +18,9 @@ const (
 	decideEvery = 5 * time.Second
 	// gatherFor lets changes that come together cost one decision.
 	gatherFor = 20 * time.Millisecond
+	// awayPatience is how long a target may be away before a container goes elsewhere: an agent's restart
+	// takes seconds.
+	awayPatience = 30 * time.Second
 	// batch is how many intents are written at once: each takes two records.
 	batch = store.MaxChanges/2 - 1
 )
@@ -46,6 +49,9 @@ func (c *cluster) loop(ctx context.Context) error {
 func (c *cluster) round(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.dropStale(ctx); err != nil {
+		return err
+	}
 	v := c.world()
 	c.recommended, c.obstacles = nil, map[string][]string{}
 	var wanted []decide.Intent
@@ -60,14 +66,76 @@ func (c *cluster) round(ctx context.Context) error {
 			wanted = append(wanted, one)
 		}
 	}
+	var failed error
 	for len(wanted) > 0 {
 		n := min(len(wanted), batch)
-		if _, err := c.want(ctx, v, wanted[:n], "", ""); err != nil {
+		_, err := c.want(ctx, v, wanted[:n], "", "")
+		if errors.Is(err, store.ErrNotLeader) {
 			return err
 		}
+		failed = errors.Join(failed, err) // what is queued already goes on
 		wanted = wanted[n:]
 	}
-	return c.begin(ctx)
+	return errors.Join(failed, c.begin(ctx))
+}
+
+// dropStale ends intents that were queued and whose reason is gone, so that Decide can look for another way.
+func (c *cluster) dropStale(ctx context.Context) error {
+	var stale []store.Intent
+	for _, job := range c.queue.All() {
+		if why := c.staleness(job); why != "" && len(stale) < batch {
+			intent := c.state.Intents[job.ID]
+			intent.State, intent.EndedAt, intent.Error = store.Failed, c.now().UTC(), why
+			stale = append(stale, intent)
+		}
+	}
+	if len(stale) == 0 {
+		return nil
+	}
+	if err := c.saveIntents(ctx, stale, nil); err != nil {
+		return err
+	}
+	for _, one := range stale {
+		c.queue.Remove(one.ID)
+		c.log.Info("intent ended", "intent", one.ID, "container", one.Name, "state", one.State, "error",
+			one.Error)
+	}
+	return nil
+}
+
+// staleness says why a job need not begin any more; empty: it may have begun, or is still wanted. A user's
+// move waits for its target.
+func (c *cluster) staleness(job executor.Job) string {
+	if job.Sent {
+		return ""
+	}
+	if from := c.live[job.From]; from != nil && from.session != nil {
+		if one := from.containers[job.Container]; one == nil || one.State != running {
+			return "it does not run at " + job.From + " any more"
+		}
+	}
+	if c.state.Intents[job.ID].Cause == string(decide.User) {
+		return ""
+	}
+	if c.awayFor(job.To) > awayPatience {
+		return job.To + " is not connected any more"
+	}
+	if c.state.Nodes[job.To].State != store.Active {
+		return job.To + " takes no containers any more"
+	}
+	return ""
+}
+
+// awayFor is how long a node has not been connected, as far as this leader knows; 0: it is.
+func (c *cluster) awayFor(name string) time.Duration {
+	live := c.live[name]
+	switch {
+	case live == nil:
+		return c.now().Sub(c.began)
+	case live.session == nil:
+		return c.now().Sub(live.since)
+	}
+	return 0
 }
 
 // want makes intents durable, and queues them.

@@ -201,7 +201,8 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := c.store.Commit(ctx, c.term, append(changes, spent, joined)...); err != nil {
+	err = c.store.Commit(context.WithoutCancel(ctx), c.term, append(changes, spent, joined)...)
+	if err != nil {
 		return "", err
 	}
 	c.state.Tokens[token.Hash], c.state.Nodes[node.Name] = token, node

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -55,8 +56,12 @@ func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down
 	}
 	c.kick()
 	heard := guard.Go(func() error { return c.hear(stream, name, mine) })
+	expires := time.NewTimer(c.validFor(stream.Context()))
+	defer expires.Stop()
 	for {
 		select {
+		case <-expires.C:
+			return status.Error(codes.Unauthenticated, "the node's certificate has expired")
 		case err := <-heard:
 			return err
 		case <-stream.Context().Done():
@@ -70,6 +75,15 @@ func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down
 			}
 		}
 	}
+}
+
+// validFor is how long the certificate of a node that has been verified is still valid.
+func (c *cluster) validFor(ctx context.Context) time.Duration {
+	shown, err := shownBy(ctx)
+	if err != nil {
+		return 0
+	}
+	return shown[0].NotAfter.Sub(c.now())
 }
 
 // hear takes over what a node says, until its stream ends.

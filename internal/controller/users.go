@@ -60,13 +60,21 @@ func (c *cluster) describeNode(name string) *api.ClusterNode {
 		node.Address, node.Version, node.FreeBytes = live.address, live.version, live.free
 		node.Connected, node.ChangedUnixNanoseconds = live.session != nil, live.since.UnixNano()
 		for _, one := range live.containers {
-			if one.State == running {
+			if one.Moving || !atRest(one.State) {
 				node.Containers++
 			}
 		}
 	}
+	for _, job := range c.queue.All() {
+		if live := c.live[name]; job.From == name && (live == nil || live.containers[job.Container] == nil) {
+			node.Containers++ // its move has not ended: the node may have memory that is needed
+		}
+	}
 	return node
 }
+
+// atRest reports whether a container in this state needs nothing of its node but the disk.
+func atRest(state string) bool { return state == "exited" || state == "created" || state == "damaged" }
 
 // ClusterContainers lists the containers of all nodes, as each node last said.
 func (s *userService) ClusterContainers(context.Context, *api.ClusterContainersRequest) (

@@ -33,6 +33,9 @@ func (c *cluster) world() view {
 		v.index[name] = i
 	}
 	busy := c.queue.Busy()
+	for id := range c.doubles() {
+		busy[id] = true // which of them is the container is for the nodes to find out
+	}
 	for i, name := range names {
 		v.Nodes = append(v.Nodes, c.node(v, name))
 		if live := c.live[name]; live != nil {
@@ -51,6 +54,21 @@ func (c *cluster) world() view {
 		}
 	}
 	return v
+}
+
+// doubles returns the containers that several nodes say they run.
+func (c *cluster) doubles() map[string]bool {
+	seen, doubles := map[string]bool{}, map[string]bool{}
+	for _, live := range c.live {
+		for id, one := range live.containers {
+			if one.State == running {
+				doubles[id] = seen[id]
+				seen[id] = true
+			}
+		}
+	}
+	maps.DeleteFunc(doubles, func(_ string, double bool) bool { return !double })
+	return doubles
 }
 
 func (c *cluster) node(v view, name string) decide.Node {

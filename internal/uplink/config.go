@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -24,6 +25,17 @@ const maxAddresses = 16
 type Config struct {
 	Addresses   []string `json:"addresses"` // HOST:PORT; any of them may lead
 	Fingerprint string   `json:"fingerprint"`
+	// Joined is when the node joined. A node that joins again obeys the controller anew, such as one whose
+	// state was restored from a backup and which therefore counts its terms from an earlier number.
+	Joined time.Time `json:"joined"`
+}
+
+// controller tells a controller from another one, and from the same one before the node joined it again.
+func (c Config) controller() string {
+	if c.Joined.IsZero() {
+		return c.Fingerprint
+	}
+	return c.Fingerprint + " " + c.Joined.UTC().Format(time.RFC3339Nano)
 }
 
 func configPath(state string) string { return filepath.Join(state, "controller.json") }

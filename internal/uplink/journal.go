@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"sync"
 	"time"
 
@@ -144,7 +145,7 @@ func (j *journal) note(changed entry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(changed.Error) > maxErrorBytes {
-		changed.Error = changed.Error[:maxErrorBytes]
+		changed.Error = strings.ToValidUTF8(changed.Error[:maxErrorBytes], "")
 	}
 	after := kept{Controller: j.kept.Controller, Epoch: j.kept.Epoch}
 	for _, one := range j.kept.Commands {

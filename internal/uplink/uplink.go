@@ -90,7 +90,7 @@ func (u *Uplink) Run(ctx context.Context) {
 			wait(ctx, lookEvery)
 			continue
 		}
-		connected, err := u.tryAll(ctx, config.Addresses, server)
+		connected, err := u.tryAll(ctx, config, server)
 		if connected {
 			backoff, said = firstBackoff, ""
 		}
@@ -118,10 +118,11 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 // tryAll dials one controller after the other, and returns when each has failed, or a connection has ended.
-func (u *Uplink) tryAll(ctx context.Context, addresses []string, server pinned.Fingerprint) (bool, error) {
+func (u *Uplink) tryAll(ctx context.Context, config Config, server pinned.Fingerprint) (bool, error) {
 	var failed error
+	addresses := config.Addresses
 	for _, i := range rand.Perm(len(addresses)) { //nolint:gosec // no secret
-		connected, err := u.connect(ctx, addresses[i], server)
+		connected, err := u.connect(ctx, addresses[i], server, config.controller())
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("controller %s: %w", addresses[i],
 				errors.New(api.Plain(err))))
@@ -143,8 +144,8 @@ func Dial(address string, server pinned.Fingerprint, certificate func() *tls.Cer
 }
 
 // connect is one connection, from the first message to its end.
-func (u *Uplink) connect(ctx context.Context, address string, server pinned.Fingerprint) (connected bool,
-	err error) {
+func (u *Uplink) connect(ctx context.Context, address string, server pinned.Fingerprint,
+	controller string) (connected bool, err error) {
 	client, err := Dial(address, server, u.certificate)
 	if err != nil {
 		return false, err
@@ -169,7 +170,7 @@ func (u *Uplink) connect(ctx context.Context, address string, server pinned.Fing
 	first, err := stream.Recv()
 	silent.Stop()
 	if err == nil {
-		err = u.journal.meet(server.String(), first.Epoch)
+		err = u.journal.meet(controller, first.Epoch)
 	}
 	if err != nil {
 		return false, err

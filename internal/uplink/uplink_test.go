@@ -193,6 +193,33 @@ func TestDoubt(t *testing.T) {
 	u.following.Wait()
 }
 
+// TestJoinsAgain: a node that joins a controller again obeys it, although its state is from a backup.
+func TestJoinsAgain(t *testing.T) {
+	j, err := openJournal(filepath.Join(t.TempDir(), "commands.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := Config{Fingerprint: "x", Joined: time.Unix(1, 0)}
+	again := Config{Fingerprint: "x", Joined: time.Unix(2, 0)}
+	command := &api.Command{Id: "1", Container: "c", Epoch: 7, Generation: 5}
+	if err := j.meet(before.controller(), 7); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := j.begin(command, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.meet(before.controller(), 6); !errors.Is(err, errStale) {
+		t.Errorf("an earlier leader: %v", err)
+	}
+	if err := j.meet(again.controller(), 6); err != nil {
+		t.Error(err)
+	}
+	command = &api.Command{Id: "2", Container: "c", Epoch: 6, Generation: 4}
+	if _, known, err := j.begin(command, time.Now()); err != nil || known {
+		t.Errorf("a command of the restored controller: %t, %v", known, err)
+	}
+}
+
 // TestJournalIsBounded: the oldest ended commands are forgotten, and none that is open.
 func TestJournalIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "commands.json")
