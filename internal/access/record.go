@@ -122,6 +122,8 @@ func objectOf(request any) string {
 		return r.GetName()
 	case *api.TokenRequest:
 		return r.GetNode()
+	case *api.MigrateRequest: // its migration is yet to begin
+		return r.GetContainer()
 	case interface{ GetReference() string }:
 		return r.GetReference()
 	case interface{ GetMigration() string }:
