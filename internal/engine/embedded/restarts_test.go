@@ -249,6 +249,11 @@ func (n *testNode) startsSlowly(ctx context.Context, t *testing.T, id, file stri
 	done := make(chan error, 1)
 	go func() { done <- n.Restart(ctx, id, noPreparation) }()
 	eventually(t, "runc to be started", func() bool {
+		select {
+		case err := <-done:
+			t.Fatalf("the start has ended before: %v", err)
+		default:
+		}
 		var live liveState
 		if durable.Load(n.paths.of(id).runtime(), &live) != nil {
 			return false
