@@ -49,8 +49,9 @@ func (c *cluster) loop(ctx context.Context) error {
 func (c *cluster) round(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.dropStale(ctx); err != nil {
-		return err
+	failed := c.dropStale(ctx)
+	if errors.Is(failed, store.ErrNotLeader) {
+		return failed
 	}
 	v := c.world()
 	c.recommended, c.obstacles = nil, map[string][]string{}
@@ -66,7 +67,6 @@ func (c *cluster) round(ctx context.Context) error {
 			wanted = append(wanted, one)
 		}
 	}
-	var failed error
 	for len(wanted) > 0 {
 		n := min(len(wanted), batch)
 		_, err := c.want(ctx, v, wanted[:n], "", "")
