@@ -287,8 +287,7 @@ func (a *Agent) open() error {
 	return nil
 }
 
-// openEngines makes the set of engines. An engine with addresses of the pool that does not work keeps nobody
-// from the others: unopened.
+// openEngines makes the set of engines. See openOthers for unopened.
 func (a *Agent) openEngines() (unopened, failed error) {
 	others, unopened, err := a.openOthers()
 	if err != nil {
@@ -324,8 +323,9 @@ func (a *Agent) followUp(ctx context.Context, opened time.Time) {
 	go a.guarded(func() { a.attachments.ReconcileOthers(ctx) })()
 }
 
-// openOthers opens the other engines, whether they are there or not: most may be installed while the agent
-// runs. An engine with addresses of the pool that does not work keeps nobody from the others: unopened.
+// openOthers opens the other engines. Most may be installed while the agent runs; an engine that has to be
+// there at the start (LXC) is left out if it is not. An engine with addresses of the pool that does not work
+// keeps nobody from the others: unopened.
 func (a *Agent) openOthers() (others []engine.Engine, unopened, failed error) {
 	for _, kind := range engines.All() {
 		if kind.Open == nil {

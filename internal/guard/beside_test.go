@@ -16,7 +16,8 @@ func TestBeside(t *testing.T) {
 		return ctx.Err()
 	}
 	dump, round := errors.New("the dump failed"), errors.New("the round failed")
-	if err := guard.Beside(t.Context(), forEver)(dump); !errors.Is(err, dump) || errors.Is(err, context.Canceled) {
+	err := guard.Beside(t.Context(), forEver)(dump)
+	if !errors.Is(err, dump) || errors.Is(err, context.Canceled) {
 		t.Errorf("the dump failed: %v", err)
 	}
 	fails := func(context.Context) error { return round }

@@ -28,8 +28,8 @@ var mayImport = map[string]string{
 		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
 		"restart sampling staging statedir switchover " +
 		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
-		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes uplink wire " +
-		"wire/identity wire/stream",
+		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes " +
+		"uplink wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// admission: refuses, and moves nothing; the agent tells what is known of the node.
 	"internal/admission": "api criu engine envelopes files kernel migration network policy " +
@@ -93,12 +93,12 @@ var mayImport = map[string]string{
 	"internal/engine/engines": "engine engine/containerd engine/docker engine/embedded engine/lxc " +
 		"engine/podman",
 	"internal/engine/enginetest": "engine files files/copies",
-	"internal/engine/lxc": "criu criu/examine criu/vet durable engine engine/checkpoint engine/mounts files " +
-		"kernel memory memory/pager network/nsstate patience",
+	"internal/engine/lxc": "criu criu/examine criu/vet durable engine engine/checkpoint engine/mounts " +
+		"files kernel memory memory/pager network/nsstate patience",
 	"internal/engine/mounts": "",
 	// engine/oci: knows no engine.
-	"internal/engine/oci": "criu criu/examine durable engine engine/checkpoint engine/mounts engine/shim files " +
-		"kernel memory memory/pager patience",
+	"internal/engine/oci": "criu criu/examine durable engine engine/checkpoint engine/mounts engine/shim " +
+		"files kernel memory memory/pager patience",
 	"internal/engine/podman": "durable engine engine/mounts engine/oci engine/shim files files/image " +
 		"files/tarsplit kernel patience",
 	"internal/engine/shim": "criu durable engine/checkpoint engine/mounts files kernel network",

@@ -12,8 +12,7 @@ func (n *Network) SetPeers(peers []Peer) error {
 	if err != nil {
 		return err
 	}
-	// The packet filter must let a new peer in before the first packet can come, and keeps an old one
-	// until its routes are gone.
+	// The packet filter must let a new peer in before the first packet can come.
 	if err := n.filter.SetPeers(n.filterPeers(wanted)); err != nil {
 		return err
 	}

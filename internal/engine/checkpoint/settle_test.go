@@ -15,8 +15,9 @@ func TestSettleLimit(t *testing.T) {
 		"nothing is undelivered":  {func(time.Duration) int { return 0 }, settlePatience},
 		"the peer takes nothing":  {func(time.Duration) int { return 1000 }, settlePatience},
 		"more and more is closed": {func(after time.Duration) int { return int(after) }, settlePatience},
-		"the peer stops": {func(after time.Duration) int { return 9000 - int(min(after, time.Second)/time.Millisecond) },
-			time.Second + settlePatience},
+		"the peer stops": {func(after time.Duration) int {
+			return 9000 - int(min(after, time.Second)/time.Millisecond)
+		}, time.Second + settlePatience},
 		"the peer is slow": {func(after time.Duration) int { return 90_000 - int(after/time.Millisecond) },
 			deliverPatience},
 	} {
