@@ -309,7 +309,7 @@ func showBench(cmd *cobra.Command, result bench.Result, err error, file string) 
 	if len(result.Rows) == 0 {
 		return err
 	}
-	result.WriteText(cmd.OutOrStdout())
+	bench.WriteText(cmd.OutOrStdout(), result)
 	if file != "" {
 		if writeErr := result.WriteFile(file); err == nil {
 			err = writeErr

@@ -168,7 +168,8 @@ func TestText(t *testing.T) {
 		(&series{workload: workloadTiny, link: linkFast, way: wayPodman,
 			note: "it has gone\nfar away"}).rows()...)
 	var text strings.Builder
-	Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}.WriteText(&text)
+	result := Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}
+	result.writeText(&text, func() { result.writeMoves(&text) })
 	for _, want := range []string{
 		"tiny, 1gbit/0.4ms", "100.0 ms", "podman", "it has gone", "met, 20.0 ms to spare",
 		"NOT met: 10.0 ms too much (8%)",

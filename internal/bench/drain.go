@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -140,7 +141,7 @@ func fromPush(r migration.Report) []measurement {
 	if d == nil {
 		return nil // there was none
 	}
-	followed := float64(d.RemotePages) * float64(pageSize())
+	followed := float64(d.RemotePages) * float64(memory.PageSize())
 	return []measurement{
 		{metricPush, d.Seconds}, {metricGoodput, followed / d.Seconds}, {metricLate, followed},
 		{metricFaulted, float64(r.Bytes.MemoryFaulted)}, {metricPushed, float64(r.Bytes.MemoryPushed)},

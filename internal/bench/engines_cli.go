@@ -21,15 +21,7 @@ type byCommand struct {
 func (c byCommand) name() string { return c.program }
 
 func (c byCommand) load(ctx context.Context, node, archive string, _ outside) (string, error) {
-	out, err := c.bed.exec(ctx, node, c.program, "load", "--quiet", "--input", archive)
-	if err != nil {
-		return "", err
-	}
-	_, name, found := strings.Cut(strings.TrimSpace(out), ": ") // Loaded image: NAME
-	if !found {
-		return "", fmt.Errorf("%s load says %.200q", c.program, out)
-	}
-	return name, nil
+	return loadImage(ctx, c.bed, node, c.program, archive)
 }
 
 // bridge is a network of the engines on both nodes.

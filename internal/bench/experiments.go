@@ -121,7 +121,7 @@ const writesPerPage = 20
 func measureScanOfAll(ctx context.Context, s *subject) ([]measurement, error) {
 	return scanAfter(s, func() error {
 		m := s.tracked.mapping
-		return s.awaitWrites(ctx, writesPerPage*(m.End-m.Start)/uint64(pageSize()))
+		return s.awaitWrites(ctx, writesPerPage*(m.End-m.Start)/uint64(memory.PageSize()))
 	})
 }
 
@@ -144,8 +144,8 @@ func scanAfter(s *subject, meanwhile func() error) ([]measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []measurement{{metricScan, took.Seconds()}, {metricFound, float64(found) * float64(pageSize())}},
-		nil
+	bytes := float64(found) * float64(memory.PageSize())
+	return []measurement{{metricScan, took.Seconds()}, {metricFound, bytes}}, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -156,8 +156,6 @@ func pause(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
-
-func pageSize() int { return memory.PageSize() }
 
 // source returns the view of the process that a migration uses.
 func (s *subject) source() *memory.Source {
@@ -253,8 +251,8 @@ func hashing(pages uint64) (float64, error) {
 	batch := make([]byte, mebi)
 	began := time.Now()
 	for i := range pages {
-		at := int(i) * pageSize() % len(batch)
-		hasher.Page(batch[at : at+pageSize()])
+		at := int(i) * memory.PageSize() % len(batch)
+		hasher.Page(batch[at : at+memory.PageSize()])
 	}
 	return time.Since(began).Seconds(), nil
 }

@@ -126,7 +126,8 @@ func TestFilesText(t *testing.T) {
 	rows = append(rows,
 		(&series{workload: "late", link: linkFast, way: wayVolume, note: "it has gone\nfar away"}).rows()...)
 	var text strings.Builder
-	Result{Suite: suiteFiles, Rows: rows, Asked: judgeCopying(rows)}.WriteText(&text)
+	result := Result{Suite: suiteFiles, Rows: rows, Asked: judgeCopying(rows)}
+	result.writeText(&text, func() { result.writeCopying(&text) })
 	for _, want := range []string{"1GiB in 10 files, 1gbit/0.4ms (119.2 MiB)", "podman volume: it has gone\n",
 		"1.10 s", "64.0 MiB", "met, "} {
 		if !strings.Contains(text.String(), want) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/godwit/godwit/internal/memory"
 )
 
 // Requirements of post-copy.
@@ -69,7 +71,7 @@ func (m medians) followingPush() []Asked {
 	for _, name := range []string{workloadScans, workloadJumps} {
 		a := atMost(fmt.Sprintf("post-copy, %s, %s: faults per GiB at most %.1f for each page", name,
 			linkFast, faultsPart),
-			m.of(name, linkFast, wayPostCopy, metricFaultsPer), faultsPart*gibi/float64(pageSize()))
+			m.of(name, linkFast, wayPostCopy, metricFaultsPer), faultsPart*gibi/float64(memory.PageSize()))
 		a.Unit = ""
 		asked = append(asked, a)
 	}

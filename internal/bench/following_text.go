@@ -15,12 +15,15 @@ func (r Result) writeFollowing(w io.Writer) {
 			{"longest", metricWaitLongest},
 			{"answers after", metricAnswered},
 		},
-		ways: FollowingWays(), size: metricProgram, remark: r.remarkCame,
+		ways: FollowingWays(), size: metricProgram,
+		remark: func(workload, link, way string, cells []string) string {
+			return remarkCame(r, workload, link, way, cells)
+		},
 	})
 }
 
 // remarkCame corrects the line of a way whose transfer was given up.
-func (r Result) remarkCame(workload, link, way string, cells []string) string {
+func remarkCame(r Result, workload, link, way string, cells []string) string {
 	came := find(r.Rows, workload, link, way, metricCame)
 	if came == nil {
 		return ""

@@ -151,11 +151,10 @@ func (s *suite) startIdle(ctx context.Context, containers int) error {
 	if err != nil {
 		return err
 	}
-	engine := docker{byCommand{s.bed, "docker"}}
 	if err := s.bed.lab.StartDocker(ctx, nodes[0]); err != nil {
 		return err
 	}
-	image, err := engine.load(ctx, nodes[0], archive, outside{})
+	image, err := loadImage(ctx, s.bed, nodes[0], "docker", archive)
 	if err != nil {
 		return err
 	}

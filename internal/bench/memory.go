@@ -67,6 +67,19 @@ func (s *suite) programImage(name string, bulk ...int64) (string, error) {
 	return labimage.OfProgram(name, path, dir, bulk...)
 }
 
+// loadImage loads an image into Docker or Podman on a node, and returns its name there.
+func loadImage(ctx context.Context, b *bed, node, engine, archive string) (string, error) {
+	out, err := b.exec(ctx, node, engine, "load", "--quiet", "--input", archive)
+	if err != nil {
+		return "", err
+	}
+	_, name, found := strings.Cut(strings.TrimSpace(out), ": ") // Loaded image: NAME
+	if !found {
+		return "", fmt.Errorf("%s load says %.200q", engine, out)
+	}
+	return name, nil
+}
+
 // nodeProcess reads a file of /proc about a process, by its PID in the node.
 func (b *bed) nodeProcess(node string, pid int, file string) (string, error) {
 	path, err := b.path(node, filepath.Join("/proc", strconv.Itoa(pid), file))

@@ -154,7 +154,8 @@ func TestFollowingText(t *testing.T) {
 	rows = append(rows,
 		(&series{workload: "late", link: linkFast, way: wayHybrid, note: "it has gone\nfar away"}).rows()...)
 	var text strings.Builder
-	Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}.WriteText(&text)
+	result := Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}
+	result.writeText(&text, func() { result.writeFollowing(&text) })
 	for _, want := range []string{
 		"late, 1gbit/0.4ms (7.0 MiB)", "not in time", "criu lazy: 5.0 MiB had arrived",
 		"godwit hybrid: it has gone\n", "100.0 MB/s", "26214", "met, ",

@@ -94,8 +94,9 @@ func find(rows []Row, workload, link, way, metric string) *Row {
 	return &rows[i]
 }
 
-// measurement is one metric of one run.
-type measurement struct {
+// measurement is one metric of one run. It is an alias, so that a list of measurements needs no names of
+// fields in any package.
+type measurement = struct {
 	metric string
 	value  float64
 }

@@ -63,7 +63,8 @@ func TestDemands(t *testing.T) {
 		t.Errorf("judged %+v, want %+v", got, want)
 	}
 	var text strings.Builder
-	Result{Suite: suiteRounds, Rows: rows, Asked: got}.WriteText(&text)
+	result := Result{Suite: suiteRounds, Rows: rows, Asked: got}
+	result.writeText(&text, func() { result.writeMetrics(&text) })
 	for _, want := range []string{"3.00 GB/s", "met, 2.00 GB/s to spare", "NOT met: 1.00 s too much (100%)"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text has no %q:\n%s", want, text.String())

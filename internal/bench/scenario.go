@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
+	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/units"
 )
 
@@ -81,7 +82,6 @@ type containerWorkload struct {
 	memory *pages.Config // this program, with this memory
 	env    []string      // NAME=VALUE
 	client bool          // of a program that listens: it has a client, which is not on its node
-	app    *app          // a service of the suite studies, which connects its clients itself
 }
 
 const (
@@ -137,7 +137,7 @@ const fogBytes = 110e6
 // ofPages makes a workload of this program. Sizes are rounded to whole pages.
 func ofPages(name string, config pages.Config) containerWorkload {
 	for _, size := range []*int64{&config.Size, &config.Hot} {
-		*size -= *size % int64(pageSize())
+		*size -= *size % int64(memory.PageSize())
 	}
 	return containerWorkload{name: name, memory: &config}
 }

@@ -24,6 +24,14 @@ type Trace struct {
 	Points [][2]float64 `json:"points"`
 }
 
+// studyRun is one run of the suite studies, which can go on with an earlier one.
+type studyRun struct {
+	*suite
+	traces []Trace
+	host   Host
+	kept   time.Time // when the result was last saved
+}
+
 // Studies repeats the experiments of the studies with which Godwit is compared: their workloads, over their
 // links, in Godwit's ways and in theirs. When it returns, it has cleaned up the machine. If some ways
 // failed, the result has the other measurements; the error lists Godwit's failures.
@@ -41,7 +49,7 @@ func studies(ctx context.Context, config Config, chosen []trial) (Result, error)
 		return Result{}, err
 	}
 	config.users = true
-	s := &suite{config: config, began: time.Now()}
+	s := &studyRun{suite: &suite{config: config, began: time.Now()}}
 	var err error
 	if s.host, err = s.prepare(); err != nil {
 		return Result{}, err
@@ -55,7 +63,7 @@ func studies(ctx context.Context, config Config, chosen []trial) (Result, error)
 }
 
 // tryAll measures the selected trials.
-func (s *suite) tryAll(ctx context.Context, chosen []trial) (err error) {
+func (s *studyRun) tryAll(ctx context.Context, chosen []trial) (err error) {
 	var daemons rsyncDaemons
 	defer func() { err = errors.Join(err, daemons.stop()) }()
 	unmake, err := podmanMountPoint()
@@ -80,7 +88,7 @@ func (s *suite) tryAll(ctx context.Context, chosen []trial) (err error) {
 }
 
 // try measures one workload over all of its links: first in the ways of others, then in Godwit's.
-func (s *suite) try(ctx context.Context, t trial) error {
+func (s *studyRun) try(ctx context.Context, t trial) error {
 	ways := s.lacking(t, t.links, t.ways)
 	if len(ways) == 0 {
 		return nil
@@ -107,7 +115,7 @@ func (s *suite) try(ctx context.Context, t trial) error {
 }
 
 // tryGodwit moves one container with its client back and forth, in all of Godwit's ways in turn.
-func (s *suite) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
+func (s *studyRun) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
 	g := newGodwitApp(s.bed, t.app, archive)
 	defer func() { err = errors.Join(err, g.stop(context.WithoutCancel(ctx))) }()
 	if err := s.setLink(linkFaster); err != nil {
@@ -131,7 +139,7 @@ func (s *suite) tryGodwit(ctx context.Context, t trial, archive string, ways []s
 }
 
 // tryOver measures all ways over one link.
-func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string, ways []string) error {
+func (s *studyRun) tryOver(ctx context.Context, t trial, g *godwitApp, link string, ways []string) error {
 	all := s.newTrialSeries(t, link, ways)
 	if err := s.changeLink(ctx, link); err != nil {
 		return err
@@ -163,7 +171,7 @@ func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string,
 }
 
 // newTrialSeries also includes earlier measurements of some ways.
-func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
+func (s *studyRun) newTrialSeries(t trial, link string, ways []string) []*series {
 	all := make([]*series, len(ways))
 	for i, way := range ways {
 		if all[i] = s.known(t.title(), link, way); all[i] == nil {
@@ -176,7 +184,7 @@ func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
 
 // tryAbsent moves containers to a node that has no part of their image. Each run has a container of its
 // own.
-func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
+func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
 	for _, link := range t.links {
 		t.links = []string{link}
 		lacking := s.lacking(t, t.links, ways)
@@ -205,7 +213,7 @@ func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []s
 	return nil
 }
 
-func (s *suite) tryAbsentOnce(
+func (s *studyRun) tryAbsentOnce(
 	ctx context.Context, t trial, archive, link, way string,
 ) (measured []measurement, points [][2]float64, err error) {
 	g := newGodwitApp(s.bed, t.app, archive)

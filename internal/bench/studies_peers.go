@@ -16,11 +16,11 @@ import (
 
 // tryPeers measures the ways other than Godwit's. Their containers are made after one of Godwit's that is
 // not moved.
-func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []string) (err error) {
+func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways []string) (err error) {
 	if err := s.setLink(linkFaster); err != nil {
 		return err
 	}
-	w := containerWorkload{image: t.app.image, args: t.app.args, app: &t.app}
+	w := containerWorkload{image: t.app.image, args: t.app.args}
 	model := newGodwitWay(s.bed, wayModel, w, archive)
 	for _, node := range nodes {
 		if _, err := s.bed.exec(ctx, node, program, "image", "load", archive); err != nil {
@@ -44,7 +44,7 @@ func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []st
 		for _, link := range t.links {
 			all = append(all, s.newTrialSeries(t, link, s.lacking(t, []string{link}, []string{way}))...)
 		}
-		err := s.tryPeer(ctx, t, s.newMover(way, w, archive, container), all)
+		err := s.tryPeer(ctx, t, s.newMover(way, &t.app, w, archive, container), all)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -70,23 +70,25 @@ type mover interface {
 	afresh() bool
 }
 
-func (s *suite) newMover(way string, w containerWorkload, archive string, model engine.Container) mover {
+func (s *studyRun) newMover(
+	way string, of *app, w containerWorkload, archive string, model engine.Container,
+) mover {
 	switch way {
 	case wayRsync:
-		return peerMover{newRsyncWay(s.bed, w, model), w.app, nil}
+		return peerMover{newRsyncWay(s.bed, w, model), of, nil}
 	case wayPodman:
-		return peerMover{newPodmanWay(s.bed, w, archive), w.app, nil}
+		return peerMover{newPodmanWay(s.bed, w, archive), of, nil}
 	case wayLazy:
 		bundle := newBundle(s.bed, plug{name: "lazy", number: 4}, model)
-		return lazyMover{newLazyWay(s.bed, w, bundle, peerPatience), w.app}
+		return lazyMover{newLazyWay(s.bed, w, bundle, peerPatience), of}
 	case wayStopRsync, wayRestartRsync:
-		return newRestartMover(s.bed, w, model, way == wayRestartRsync)
+		return newRestartMover(s.bed, of, w, model, way == wayRestartRsync)
 	}
-	return peerMover{newPreDumpWay(s.bed, w, model), w.app, canPreDump}
+	return peerMover{newPreDumpWay(s.bed, w, model), of, canPreDump}
 }
 
 // tryPeer measures one way over all links.
-func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*series) (err error) {
+func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*series) (err error) {
 	if p, is := m.(peerMover); is && p.cannot != nil {
 		if err := p.cannot(ctx); err != nil {
 			return fmt.Errorf("not on this machine: %w", err)
@@ -122,7 +124,7 @@ func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*series) (e
 }
 
 // movePeer moves a service once, after a client has used it.
-func (s *suite) movePeer(
+func (s *studyRun) movePeer(
 	ctx context.Context, t trial, m mover, link string, first bool,
 ) (_ []measurement, seen [][2]float64, err error) {
 	if err := s.setLink(linkFaster); err != nil {
@@ -255,10 +257,12 @@ type restartMover struct {
 	now       atomic.Value
 }
 
-func newRestartMover(b *bed, w containerWorkload, model engine.Container, ahead bool) *restartMover {
+func newRestartMover(
+	b *bed, of *app, w containerWorkload, model engine.Container, ahead bool,
+) *restartMover {
 	plug := plug{name: "restart", number: 5}
 	r := &restartMover{
-		peer: peer{bed: b, workload: w, plug: plug, at: nodes[0]}, app: w.app,
+		peer: peer{bed: b, workload: w, plug: plug, at: nodes[0]}, app: of,
 		container: newBundle(b, plug, model), ahead: ahead,
 	}
 	r.now.Store(r.at)

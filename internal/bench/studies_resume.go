@@ -30,7 +30,7 @@ func readResult(path string) (Result, error) {
 }
 
 // goOn loads earlier measurements, if the configuration says so.
-func (s *suite) goOn() error {
+func (s *studyRun) goOn() error {
 	if !s.config.Resume {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (s *suite) goOn() error {
 }
 
 // goOnWith adds earlier measurements. Failed ways are tried again.
-func (s *suite) goOnWith(earlier Result) error {
+func (s *studyRun) goOnWith(earlier Result) error {
 	was, now := earlier.Host, s.host
 	was.Load, now.Load = 0, 0
 	if earlier.Suite != suiteStudies || was != now {
@@ -75,7 +75,7 @@ func (s *suite) goOnWith(earlier Result) error {
 }
 
 // known returns the measurements of a way; nil: none.
-func (s *suite) known(workload, link, way string) *series {
+func (s *studyRun) known(workload, link, way string) *series {
 	i := slices.IndexFunc(s.series, func(one *series) bool {
 		return one.workload == workload &&
 			one.link == link && one.way == way
@@ -87,7 +87,7 @@ func (s *suite) known(workload, link, way string) *series {
 }
 
 // lacks reports whether a way needs more runs, over any of these links.
-func (s *suite) lacks(t trial, links []string, way string) bool {
+func (s *studyRun) lacks(t trial, links []string, way string) bool {
 	return slices.ContainsFunc(links, func(link string) bool {
 		one := s.known(t.title(), link, way)
 		return one == nil || one.runs < t.runs
@@ -95,13 +95,13 @@ func (s *suite) lacks(t trial, links []string, way string) bool {
 }
 
 // lacking returns the ways that need more runs.
-func (s *suite) lacking(t trial, links []string, ways []string) []string {
+func (s *studyRun) lacking(t trial, links []string, ways []string) []string {
 	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !s.lacks(t, links, way) })
 }
 
 // measured adds the measurements of one run, and a client's answers, and saves the result if that was not
 // done for a while.
-func (s *suite) measured(one *series, measured []measurement, points [][2]float64) error {
+func (s *studyRun) measured(one *series, measured []measurement, points [][2]float64) error {
 	one.add(measured)
 	if len(points) > 0 {
 		s.traces = append(s.traces, Trace{one.workload, one.link, one.way, one.runs, points})
@@ -114,7 +114,7 @@ func (s *suite) measured(one *series, measured []measurement, points [][2]float6
 }
 
 // resultOfStudies returns the result so far.
-func (s *suite) resultOfStudies() Result {
+func (s *studyRun) resultOfStudies() Result {
 	result := Result{Suite: suiteStudies, Host: s.host, Started: s.began.UTC(), Rows: []Row{},
 		Traces: s.traces}
 	for _, one := range s.series {

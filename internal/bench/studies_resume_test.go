@@ -13,8 +13,8 @@ import (
 func TestResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "studies.json")
 	box, film := trial{study: "a", app: busyboxApp(), runs: 2}, trial{study: "c", app: videoApp(), runs: 2}
-	measure := func(of trial, ways ...string) *suite {
-		s := &suite{config: Config{File: file, Resume: true}, began: time.Now(),
+	measure := func(of trial, ways ...string) *studyRun {
+		s := &studyRun{suite: &suite{config: Config{File: file, Resume: true}, began: time.Now()},
 			host: Host{Cores: 2, Kernel: "6", Load: float64(of.runs)}}
 		if err := s.goOn(); err != nil {
 			t.Fatal(err)

@@ -42,13 +42,9 @@ type Config struct {
 // suite is one run of the benchmark.
 type suite struct {
 	config      Config
-	scenarios   []scenario
 	bed         *bed
 	began       time.Time
 	series      []*series
-	traces      []Trace
-	host        Host
-	kept        time.Time      // when the result was last saved
 	memoryImage string         // archive of the image with this program, if it was made
 	undo        []func() error // at the end
 	failed      []error        // earlier measurements are reported all the same
@@ -58,7 +54,7 @@ type suite struct {
 // it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements,
 // and the error lists the failures.
 func Switchover(ctx context.Context, config Config) (result Result, err error) {
-	s, err := newSuite(config)
+	s, chosen, err := newSuite(config)
 	if err != nil {
 		return Result{}, err
 	}
@@ -71,7 +67,7 @@ func Switchover(ctx context.Context, config Config) (result Result, err error) {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, unmake()) }()
-	err = s.inLab(ctx, s.measure)
+	err = s.inLab(ctx, func(ctx context.Context) error { return s.measure(ctx, chosen) })
 	for _, one := range s.series {
 		result.Rows = append(result.Rows, one.rows()...)
 	}
@@ -101,18 +97,18 @@ func needRoot() error {
 	return nil
 }
 
-func newSuite(config Config) (*suite, error) {
+func newSuite(config Config) (*suite, []scenario, error) {
 	if err := needRoot(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if config.Runs < 0 {
-		return nil, fmt.Errorf("%d runs: must not be negative", config.Runs)
+		return nil, nil, fmt.Errorf("%d runs: must not be negative", config.Runs)
 	}
 	chosen, err := config.selected()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &suite{config: config, scenarios: chosen, began: time.Now()}, nil
+	return &suite{config: config, began: time.Now()}, chosen, nil
 }
 
 // prepare finds the programs, before it makes anything.
@@ -160,13 +156,13 @@ func (s *suite) say(format string, args ...any) {
 	}
 }
 
-func (s *suite) measure(ctx context.Context) (err error) {
+func (s *suite) measure(ctx context.Context, chosen []scenario) (err error) {
 	var daemons rsyncDaemons
 	defer func() { err = errors.Join(err, daemons.stop()) }()
 	if err := daemons.start(ctx, s.bed); err != nil {
 		return err
 	}
-	for _, one := range s.scenarios {
+	for _, one := range chosen {
 		if err := s.measureScenario(ctx, one); err != nil {
 			return fmt.Errorf("workload %s: %w", one.name, err)
 		}

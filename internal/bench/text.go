@@ -9,27 +9,11 @@ import (
 	"text/tabwriter"
 )
 
-// WriteText prints a result for people: a table for each workload and link, and the requirements.
-func (r Result) WriteText(w io.Writer) {
+// writeText prints a result for people: its rows, as its suite prints them, and the requirements.
+func (r Result) writeText(w io.Writer, rows func()) {
 	fmt.Fprintf(w, "%s: %d cores, %s, Linux %s, CRIU %s, load average %.1f at the beginning\n", r.Suite,
 		r.Host.Cores, r.Host.Architecture, r.Host.Kernel, r.Host.CRIU, r.Host.Load)
-	switch r.Suite {
-	case suiteRounds, suiteNetwork, suiteIdle:
-		fmt.Fprintln(w)
-		r.writeMetrics(w)
-	case suitePostCopy:
-		r.writeFollowing(w)
-	case suiteJourney:
-		r.writeJourney(w)
-	case suiteFiles:
-		r.writeCopying(w)
-	case suiteEngines:
-		r.writeEngines(w)
-	case suiteStudies:
-		r.writeStudies(w)
-	default:
-		r.writeMoves(w)
-	}
+	rows()
 	if len(r.Asked) > 0 {
 		fmt.Fprintln(w)
 		r.writeAsked(w)
@@ -38,6 +22,7 @@ func (r Result) WriteText(w io.Writer) {
 
 // writeMetrics prints a line for each metric.
 func (r Result) writeMetrics(w io.Writer) {
+	fmt.Fprintln(w)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var notes []string
 	fmt.Fprintln(table, "what\tby\tmetric\tmedian\tlow .. high\tsamples")

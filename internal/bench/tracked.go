@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
 )
 
 // tracked is a mapping of a process whose writes are tracked, with the same system calls as in a migration.
@@ -62,7 +63,7 @@ func (t *tracked) scan() (took time.Duration, pages uint64, err error) {
 			return 0, 0, err
 		}
 		for _, r := range ranges {
-			pages += (r.End - r.Start) / uint64(pageSize())
+			pages += (r.End - r.Start) / uint64(memory.PageSize())
 		}
 		at = next
 	}

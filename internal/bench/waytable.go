@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// column is a column of a table with a line for each way.
-type column struct{ title, metric string }
+// column is a column of a table with a line for each way. It is an alias for the same reason as measurement.
+type column = struct{ title, metric string }
 
 // wayTable describes how a suite prints its measurements: in a table for each workload and link.
 type wayTable struct {
