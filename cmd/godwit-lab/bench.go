@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
@@ -65,7 +66,7 @@ Nearly all of the time goes into slow links; --quick leaves most of them out.`
 func newBenchSwitchoverCommand() *cobra.Command {
 	size, hot, rate := cli.SizeFlag(), cli.SizeFlag(), cli.SizeFlag()
 	return benchInTurns{
-		suite: func(ctx context.Context, config bench.Config) (bench.Result, error) {
+		suite: func(ctx context.Context, config bench.Config) (results.Result, error) {
 			config.Memory = pages.Config{Size: size.Value, Rate: rate.Value, Hot: hot.Value}
 			return bench.Switchover(ctx, config)
 		},
@@ -238,7 +239,7 @@ func suitesInTurns() []benchInTurns {
 
 // benchInTurns is the command of a suite that runs each workload in several ways, in turns.
 type benchInTurns struct {
-	suite           func(context.Context, bench.Config) (bench.Result, error)
+	suite           func(context.Context, bench.Config) (results.Result, error)
 	workloads, ways []string
 	quick           string                                      // describes a quick run
 	more            func(flags *pflag.FlagSet, c *bench.Config) // flags of this suite only; may be nil
@@ -305,7 +306,7 @@ func newBenchRoundsCommand() *cobra.Command {
 }
 
 // showBench prints the measured rows, even if some measurements failed.
-func showBench(cmd *cobra.Command, result bench.Result, err error, file string) error {
+func showBench(cmd *cobra.Command, result results.Result, err error, file string) error {
 	if len(result.Rows) == 0 {
 		return err
 	}

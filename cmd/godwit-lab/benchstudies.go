@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/page"
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 const benchStudiesLong = `Repeat the experiments of four studies, with Godwit and with the studies' own
@@ -51,7 +52,7 @@ machine and the same builds of godwit and godwit-lab, which you must ensure.`
 func newBenchStudiesCommand() *cobra.Command {
 	var html string
 	return benchInTurns{
-		suite: func(ctx context.Context, config bench.Config) (bench.Result, error) {
+		suite: func(ctx context.Context, config bench.Config) (results.Result, error) {
 			result, err := bench.Studies(ctx, config)
 			if html != "" && len(result.Rows) > 0 {
 				if writeErr := page.WriteFile(result, html); err == nil {

@@ -12,77 +12,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
 )
 
-func TestSummarise(t *testing.T) {
-	for _, c := range []struct {
-		samples []float64
-		want    summary
-	}{
-		{[]float64{3}, summary{3, 3, 3}},
-		{[]float64{4, 1}, summary{2.5, 1, 4}},
-		{[]float64{9, 1, 5}, summary{5, 1, 9}},
-		{[]float64{7, 1, 3, 100}, summary{5, 1, 100}},
-	} {
-		samples := append([]float64{}, c.samples...)
-		if got := summarise(samples); got != c.want {
-			t.Errorf("summarise(%v) = %v, want %v", c.samples, got, c.want)
-		}
-		if !reflect.DeepEqual(samples, c.samples) {
-			t.Errorf("summarise changed the order of the samples: %v, want %v", samples, c.samples)
-		}
-	}
-}
-
-func TestSeriesFillsWhatARunDoesNotHave(t *testing.T) {
-	s := &series{workload: "tiny", link: "slow", way: "walk"}
-	s.add([]measurement{{"a", 1}, {"b", 2}})
-	s.add([]measurement{{"a", 3}, {"c", 4}})
-	want := map[string][]float64{"a": {1, 3}, "b": {2, 0}, "c": {0, 4}}
-	rows := s.rows()
-	if len(rows) != len(want) {
-		t.Fatalf("%d rows, want %d: %v", len(rows), len(want), rows)
-	}
-	for i, metric := range []string{"a", "b", "c"} {
-		if rows[i].Metric != metric || !reflect.DeepEqual(rows[i].Samples, want[metric]) {
-			t.Errorf("row %d is %s %v, want %s %v", i, rows[i].Metric, rows[i].Samples, metric, want[metric])
-		}
-	}
-}
-
-func TestFailedWayHasARowThatSaysWhy(t *testing.T) {
-	s := &series{workload: "tiny", link: "slow", way: "walk", note: "no shoes"}
-	document, err := json.Marshal(s.rows())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `[{"workload":"tiny","link":"slow","way":"walk","metric":"downtime_seconds","samples":[],` +
-		`"median":null,"low":null,"high":null,"note":"no shoes"}]`
-	if string(document) != want {
-		t.Errorf("rows are\n%s, want\n%s", document, want)
-	}
-}
-
 // measuredRow returns a row of one sample.
-func measuredRow(workload, link, way, metric string, value float64) Row {
-	s := &series{workload: workload, link: link, way: way}
-	s.add([]measurement{{metric, value}})
-	return s.rows()[0]
+func measuredRow(workload, link, way, metric string, value float64) results.Row {
+	s := &results.Series{Workload: workload, Link: link, Way: way}
+	s.Add([]results.Measurement{{metric, value}})
+	return s.Rows()[0]
 }
 
-func exampleRows() []Row {
-	return []Row{
-		measuredRow(workloadTiny, linkFast, wayFloor, metricDowntime, 0.100),
-		measuredRow(workloadTiny, linkFast, wayCold, metricDowntime, 0.130),
-		measuredRow(workloadTiny, linkDistant, wayFloor, metricDowntime, 0.100),
-		measuredRow(workloadTiny, linkDistant, wayCold, metricDowntime, 0.260),
-		measuredRow(workloadRedis, linkFast, wayCold, metricDowntime, 0.700),
-		measuredRow(workloadRedis, linkFast, wayCold, metricGap, 0.710),
-		measuredRow(workloadRedis, linkFast, wayCold, metricBeyond, 0.010),
-		measuredRow(workloadRedis, linkFast, wayCold, metricSent, 50e6),
+func exampleRows() []results.Row {
+	return []results.Row{
+		measuredRow(workloadTiny, linkFast, wayFloor, results.Downtime, 0.100),
+		measuredRow(workloadTiny, linkFast, wayCold, results.Downtime, 0.130),
+		measuredRow(workloadTiny, linkDistant, wayFloor, results.Downtime, 0.100),
+		measuredRow(workloadTiny, linkDistant, wayCold, results.Downtime, 0.260),
+		measuredRow(workloadRedis, linkFast, wayCold, results.Downtime, 0.700),
+		measuredRow(workloadRedis, linkFast, wayCold, results.Gap, 0.710),
+		measuredRow(workloadRedis, linkFast, wayCold, results.Beyond, 0.010),
+		measuredRow(workloadRedis, linkFast, wayCold, results.Sent, 50e6),
 	}
 }
 
@@ -118,8 +70,8 @@ func TestWhatIsNotMeasuredIsNotJudged(t *testing.T) {
 
 func TestResultFile(t *testing.T) {
 	rows := exampleRows()
-	result := Result{
-		Suite: "switchover", Host: Host{Cores: 2, Kernel: "6.18", CRIU: "4.2.1"},
+	result := results.Result{
+		Suite: "switchover", Host: results.Host{Cores: 2, Kernel: "6.18", CRIU: "4.2.1"},
 		Started: time.Unix(0, 0).UTC(),
 		Rows:    rows, Asked: judge(rows),
 	}
@@ -133,7 +85,7 @@ func TestResultFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read Result
+	var read results.Result
 	if err := json.Unmarshal(data, &read); err != nil {
 		t.Fatal(err)
 	}
@@ -152,24 +104,13 @@ func TestResultFile(t *testing.T) {
 	}
 }
 
-// TestSeconds: a figure that is rounded up to the next unit is shown in that unit.
-func TestSeconds(t *testing.T) {
-	for s, want := range map[float64]string{0: "0", 0.000246: "246 us", 0.0009994: "999 us",
-		0.0009996: "1.0 ms",
-		0.0322:    "32.2 ms", 2.5: "2.50 s"} {
-		if got := seconds(s); got != want {
-			t.Errorf("%g s is shown as %s, want %s", s, got, want)
-		}
-	}
-}
-
 func TestText(t *testing.T) {
 	rows := append(exampleRows(),
-		(&series{workload: workloadTiny, link: linkFast, way: wayPodman,
-			note: "it has gone\nfar away"}).rows()...)
+		(&results.Series{Workload: workloadTiny, Link: linkFast, Way: wayPodman,
+			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
-	result := Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}
-	result.writeText(&text, func() { result.writeMoves(&text) })
+	result := results.Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}
+	result.WriteText(&text, func() { writeMoves(result, &text) })
 	for _, want := range []string{
 		"tiny, 1gbit/0.4ms", "100.0 ms", "podman", "it has gone", "met, 20.0 ms to spare",
 		"NOT met: 10.0 ms too much (8%)",
@@ -197,11 +138,11 @@ func TestFromReportTakesThePhasesOfTheDowntime(t *testing.T) {
 	})
 	got := map[string]float64{}
 	for _, m := range measured {
-		got[m.metric] = m.value
+		got[m.Metric] = m.Value
 	}
 	want := map[string]float64{
-		metricDowntime: 0.5, metricHandoff: 0, metricTotal: 0, metricSent: 65, metricFrozen: 10,
-		metricUncompressed: 40, metricRaw: 50, metricRounds: 1,
+		results.Downtime: 0.5, results.Handoff: 0, results.Total: 0, results.Sent: 65, results.Frozen: 10,
+		results.Uncompressed: 40, results.Raw: 50, results.Rounds: 1,
 		"phase_dump_seconds": 0.75, "phase_arrive_last_seconds": 0.2,
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -39,8 +39,11 @@ func newBundle(b *bed, plug plug, model engine.Container) bundle {
 }
 
 func (c bundle) rootfs() string { return c.dir + "/rootfs" }
+
 func (c bundle) images() string { return c.dir + "/images" }
-func (c bundle) work() string   { return c.dir + "/work" }
+
+func (c bundle) work() string { return c.dir + "/work" }
+
 func (c bundle) config() string { return c.dir + "/criu.conf" }
 
 // runc makes a runc command line.

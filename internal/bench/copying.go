@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 )
 
@@ -29,10 +30,8 @@ const (
 	// the copy while nothing is written: for Godwit a part of the freeze
 	metricAgain        = "again_seconds"
 	metricAgainSent    = "again_sent_bytes" // everything after the first copy
-	metricLink         = "link_bytes"       // in total
 	metricChanged      = "changed_entries"  // that the last copy found
 	metricFileRounds   = "file_rounds"      // before the freeze
-	metricLayers       = "layers_bytes"     // of image layers
 	metricSourceMemory = "source_agent_bytes"
 	metricTargetMemory = "target_agent_bytes"
 )
@@ -74,7 +73,7 @@ type copying struct {
 func copyings() []copying {
 	own, rsyncs := []string{wayCold, wayPreCopy}, []string{wayRsyncTwice, wayRsyncSSH}
 	with := func(ways []string, more ...string) []string { return append(more, ways...) }
-	small := tree.Config{Files: 100_000, Size: kibi, Rate: 200}
+	small := tree.Config{Files: 100_000, Size: results.Kibi, Rate: 200}
 	messages := tree.Config{Files: 40_000, Size: 10_000, Rate: 100, Replace: true}
 	bulk := func(layers int, size int64) []int64 {
 		all := make([]int64, layers)
@@ -85,13 +84,14 @@ func copyings() []copying {
 	}
 	return []copying{
 		{
-			name: workloadOneFile, link: linkFast, tree: tree.Config{Files: 1, Size: kibi, Rate: 200},
+			name: workloadOneFile, link: linkFast, tree: tree.Config{Files: 1, Size: results.Kibi, Rate: 200},
 			there: true, ways: own,
 			runs: 7, quick: 3,
 		},
 		{
-			name: workloadLarge, link: linkFast, tree: tree.Config{Files: 10, Size: gibi / 10}, there: true,
-			ways: with(own, wayRsyncTwice, wayRsyncSSH, wayVolume), runs: 3, quick: 1, part: 8,
+			name: workloadLarge, link: linkFast, tree: tree.Config{Files: 10, Size: results.Gibi / 10},
+			there: true,
+			ways:  with(own, wayRsyncTwice, wayRsyncSSH, wayVolume), runs: 3, quick: 1, part: 8,
 		},
 		{
 			name: workloadMany, link: linkFast, tree: small, there: true, next: 10,
@@ -100,17 +100,17 @@ func copyings() []copying {
 		{name: workloadMany, link: linkFar, tree: small, there: true, next: 10,
 			ways: with([]string{wayPreCopy}, rsyncs...), runs: 3},
 		{
-			name: workloadByte, link: linkFast, tree: tree.Config{Files: 1, Size: gibi}, there: true,
+			name: workloadByte, link: linkFast, tree: tree.Config{Files: 1, Size: results.Gibi}, there: true,
 			flip: true,
 			ways: with([]string{wayPreCopy}, rsyncs...), runs: 3, quick: 1, part: 8,
 		},
 		{
-			name: workloadThere, link: linkStudyA, tree: tree.Config{Files: 1, Size: kibi},
-			image: bulk(8, 256*mebi), there: true,
+			name: workloadThere, link: linkStudyA, tree: tree.Config{Files: 1, Size: results.Kibi},
+			image: bulk(8, 256*results.Mebi), there: true,
 			ways: with(own, wayRsyncTwice), runs: 3, quick: 1, part: 16,
 		},
 		{
-			name: workloadNotThere, link: linkFast, tree: tree.Config{Files: 1, Size: kibi},
+			name: workloadNotThere, link: linkFast, tree: tree.Config{Files: 1, Size: results.Kibi},
 			image: bulk(5, 111e6),
 			ways:  with(own, wayRsyncTwice, waySave), runs: 3, quick: 1, part: 8,
 		},

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // Requirements of files.
@@ -22,74 +24,81 @@ const (
 
 // judgeCopying compares the measurements of the suite files with the requirements. It does not judge
 // metrics that were not measured.
-func judgeCopying(rows []Row) []Asked {
-	m := medians(rows)
-	asked := slices.Concat(m.firstCopy(), m.filesFrozen(), m.images(), m.stores(), []Asked{m.agentMemory()})
-	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
+func judgeCopying(rows []results.Row) []results.Asked {
+	m := results.Medians(rows)
+	asked := slices.Concat(firstCopy(m), filesFrozen(m), images(m), stores(m),
+		[]results.Asked{agentMemory(m)})
+	return slices.DeleteFunc(asked,
+		func(a results.Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
-func (m medians) firstCopy() []Asked {
-	faster := func(link, way string, times float64) Asked {
-		a := Asked{
+func firstCopy(m results.Medians) []results.Asked {
+	faster := func(link, way string, times float64) results.Asked {
+		a := results.Asked{
 			What: fmt.Sprintf("first copy of %s, %s: at least %.0f x as fast as %s", workloadMany, link,
 				times, way),
 			Least: true, Limit: times,
-			Value: m.of(workloadMany, link, way, metricFirst) / m.of(workloadMany, link, wayPreCopy,
+			Value: m.Of(workloadMany, link, way, metricFirst) / m.Of(workloadMany, link, wayPreCopy,
 				metricFirst),
 		}
 		a.Met = a.Value >= a.Limit
 		return a
 	}
-	return []Asked{
-		atMost(fmt.Sprintf("first copy of %s, %s: at most %.1f x bytes / bandwidth", workloadLarge, linkFast,
-			firstFactor), m.of(workloadLarge, linkFast, wayPreCopy, metricFirst),
-			firstFactor*m.of(workloadLarge, linkFast, wayPreCopy, metricTree)/bandwidthOf(linkFast)),
+	return []results.Asked{
+		results.AtMost(
+			fmt.Sprintf("first copy of %s, %s: at most %.1f x bytes / bandwidth", workloadLarge, linkFast,
+				firstFactor), m.Of(workloadLarge, linkFast, wayPreCopy, metricFirst),
+			firstFactor*m.Of(workloadLarge, linkFast, wayPreCopy, metricTree)/bandwidthOf(linkFast)),
 		faster(linkFast, wayRsyncTwice, fasterPlain), faster(linkFar, wayRsyncSSH, fasterFar),
 	}
 }
 
 // filesFrozen judges how much files add to the freeze of a container with a single file.
-func (m medians) filesFrozen() []Asked {
-	var asked []Asked
+func filesFrozen(m results.Medians) []results.Asked {
+	var asked []results.Asked
 	for _, workload := range []string{workloadMany, workloadByte} {
-		added := m.downtime(workload, linkFast, wayPreCopy) - m.downtime(workloadOneFile, linkFast,
+		added := m.Downtime(workload, linkFast, wayPreCopy) - m.Downtime(workloadOneFile, linkFast,
 			wayPreCopy)
 		what := fmt.Sprintf("pre-copy, %s, %s: files add at most %.0f ms to the freeze", workload, linkFast,
 			filesFreeze*1e3)
-		asked = append(asked, atMost(what, added, filesFreeze))
+		asked = append(asked, results.AtMost(what, added, filesFreeze))
 	}
-	sent := atMost(fmt.Sprintf("pre-copy, %s: sent for it at most %s", workloadByte, size(byteSent)),
-		m.of(workloadByte, linkFast, wayPreCopy, metricAgainSent), byteSent)
+	sent := results.AtMost(
+		fmt.Sprintf("pre-copy, %s: sent for it at most %s", workloadByte, results.Size(byteSent)),
+		m.Of(workloadByte, linkFast, wayPreCopy, metricAgainSent), byteSent)
 	sent.Unit = "bytes"
 	return append(asked, sent)
 }
 
-func (m medians) images() []Asked {
-	layers := atMost(fmt.Sprintf("cold, %s: no bytes of layers sent", workloadThere),
-		m.of(workloadThere, linkStudyA, wayCold, metricLayers), 0)
+func images(m results.Medians) []results.Asked {
+	layers := results.AtMost(fmt.Sprintf("cold, %s: no bytes of layers sent", workloadThere),
+		m.Of(workloadThere, linkStudyA, wayCold, results.Layers), 0)
 	layers.Unit = "bytes"
-	return []Asked{
-		atMost(fmt.Sprintf("cold, %s, %s: total time at most %d s", workloadThere, linkStudyA, thereTotal),
-			m.of(workloadThere, linkStudyA, wayCold, metricTotal), thereTotal),
+	return []results.Asked{
+		results.AtMost(
+			fmt.Sprintf("cold, %s, %s: total time at most %d s", workloadThere, linkStudyA, thereTotal),
+			m.Of(workloadThere, linkStudyA, wayCold, results.Total), thereTotal),
 		layers,
-		atMost(fmt.Sprintf("cold, %s, %s: total time at most %.1f x bytes / bandwidth", workloadNotThere,
-			linkFast, notThereFactor),
-			m.of(workloadNotThere, linkFast, wayCold, metricTotal),
-			notThereFactor*m.of(workloadNotThere, linkFast, wayCold, metricLayers)/bandwidthOf(linkFast)),
+		results.AtMost(
+			fmt.Sprintf("cold, %s, %s: total time at most %.1f x bytes / bandwidth", workloadNotThere,
+				linkFast, notThereFactor),
+			m.Of(workloadNotThere, linkFast, wayCold, results.Total),
+			notThereFactor*m.Of(workloadNotThere, linkFast, wayCold, results.Layers)/bandwidthOf(linkFast)),
 	}
 }
 
-func (m medians) stores() []Asked {
-	downtime := func(mode, way string, most float64) Asked {
-		return atMost(fmt.Sprintf("%s, %s, %s: downtime at most %.0f s", mode, workloadStore, linkStudyD,
-			most), m.downtime(workloadStore, linkStudyD, way), most)
+func stores(m results.Medians) []results.Asked {
+	downtime := func(mode, way string, most float64) results.Asked {
+		return results.AtMost(
+			fmt.Sprintf("%s, %s, %s: downtime at most %.0f s", mode, workloadStore, linkStudyD,
+				most), m.Downtime(workloadStore, linkStudyD, way), most)
 	}
-	return []Asked{downtime("pre-copy", wayPreCopy, storePreCopy),
+	return []results.Asked{downtime("pre-copy", wayPreCopy, storePreCopy),
 		downtime("restart", wayRestart, storeRestart)}
 }
 
 // agentMemory judges the largest memory of any agent in any of the medians.
-func (m medians) agentMemory() Asked {
+func agentMemory(m results.Medians) results.Asked {
 	most := math.NaN()
 	for _, row := range m {
 		if row.Median != nil && (row.Metric == metricSourceMemory || row.Metric == metricTargetMemory) &&
@@ -97,7 +106,8 @@ func (m medians) agentMemory() Asked {
 			most = *row.High
 		}
 	}
-	a := atMost(fmt.Sprintf("memory of an agent, whatever it copies: at most %s", size(agentMost)), most,
+	a := results.AtMost(
+		fmt.Sprintf("memory of an agent, whatever it copies: at most %s", results.Size(agentMost)), most,
 		agentMost)
 	a.Unit = "bytes"
 	return a

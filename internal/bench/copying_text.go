@@ -1,17 +1,21 @@
 package bench
 
-import "io"
+import (
+	"io"
+
+	"github.com/godwit/godwit/internal/bench/results"
+)
 
 // writeCopying prints a table for each workload and link of the suite files.
-func (r Result) writeCopying(w io.Writer) {
-	r.writeWays(w, wayTable{
-		columns: []column{
+func writeCopying(r results.Result, w io.Writer) {
+	r.WriteWays(w, results.WayTable{
+		Columns: []results.Column{
 			{"first copy", metricFirst}, {"sent", metricFirstSent}, {"again, frozen", metricAgain},
 			{"sent after the first", metricAgainSent},
-			{"downtime", metricDowntime}, {"total", metricTotal}, {"sent in all", metricLink},
-			{"of layers", metricLayers},
+			{"downtime", results.Downtime}, {"total", results.Total}, {"sent in all", results.Link},
+			{"of layers", results.Layers},
 			{"agent's memory", metricSourceMemory}, {"target's", metricTargetMemory},
 		},
-		ways: FilesWays(), size: metricTree,
+		Ways: FilesWays(), Size: metricTree,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/memory"
@@ -34,20 +35,21 @@ type moved struct {
 	resumed  time.Time
 	came     float64 // bytes of its memory; all, unless…
 	partly   bool    // …it did not come in time
-	measured []measurement
+	measured []results.Measurement
 }
 
 // pushed notes when all memory was there, and how much of it came after the resume.
 func (m *moved) pushed(at time.Time, size float64) {
 	took := at.Sub(m.resumed).Seconds()
-	m.measured = append(m.measured, measurement{metricPush, took}, measurement{metricGoodput, size / took})
+	m.measured = append(m.measured, results.Measurement{results.Push, took},
+		results.Measurement{results.Goodput, size / took})
 }
 
 // unfinished notes that only this much memory has come so far.
 func (m *moved) unfinished(at time.Time, came float64) {
 	m.partly, m.came = true, came
-	m.measured = append(m.measured, measurement{metricCame, came},
-		measurement{metricGoodput, came / at.Sub(m.resumed).Seconds()})
+	m.measured = append(m.measured, results.Measurement{results.Came, came},
+		results.Measurement{results.Goodput, came / at.Sub(m.resumed).Seconds()})
 }
 
 // dialProgram connects to a program that may still be starting.
@@ -136,29 +138,29 @@ func (g followerOfGodwit) move(ctx context.Context, atResume func()) (moved, err
 }
 
 // fromPush returns a report's measurements of the post-copy push.
-func fromPush(r migration.Report) []measurement {
+func fromPush(r migration.Report) []results.Measurement {
 	d := r.Push
 	if d == nil {
 		return nil // there was none
 	}
 	followed := float64(d.RemotePages) * float64(memory.PageSize())
-	return []measurement{
-		{metricPush, d.Seconds}, {metricGoodput, followed / d.Seconds}, {metricLate, followed},
-		{metricFaulted, float64(r.Bytes.MemoryFaulted)}, {metricPushed, float64(r.Bytes.MemoryPushed)},
-		{metricUrgent, float64(d.UrgentPages)}, {metricServed, float64(d.Faults)},
-		{metricServedMedian, d.FaultMedianSeconds}, {metricServedP99, d.FaultP99Seconds},
-		{metricServedLongest, d.FaultMaximumSeconds},
-		{metricShare, d.WaitingShare},
+	return []results.Measurement{
+		{results.Push, d.Seconds}, {results.Goodput, followed / d.Seconds}, {results.Late, followed},
+		{results.Faulted, float64(r.Bytes.MemoryFaulted)}, {results.Pushed, float64(r.Bytes.MemoryPushed)},
+		{results.Urgent, float64(d.UrgentPages)}, {results.Served, float64(d.Faults)},
+		{results.ServedMedian, d.FaultMedianSeconds}, {results.ServedP99, d.FaultP99Seconds},
+		{results.ServedLongest, d.FaultMaximumSeconds},
+		{results.WaitingShare, d.WaitingShare},
 	}
 }
 
 // fromAccessed returns the program's own measurements while so many bytes came.
-func fromAccessed(seen pages.Accessed, came float64) []measurement {
-	return []measurement{
-		{metricWaits, float64(seen.Waits)}, {metricFaultsPer, float64(seen.Waits) * gibi / came},
+func fromAccessed(seen pages.Accessed, came float64) []results.Measurement {
+	return []results.Measurement{
+		{metricWaits, float64(seen.Waits)}, {metricFaultsPer, float64(seen.Waits) * results.Gibi / came},
 		{metricWaitMedian, seen.MedianSeconds}, {metricWaitP99, seen.P99Seconds},
 		{metricWaitLongest, seen.LongestSeconds},
-		{metricWaitedInAll, seen.WaitedSeconds},
+		{results.WaitedInAll, seen.WaitedSeconds},
 	}
 }
 

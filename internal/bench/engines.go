@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -74,11 +75,11 @@ func EngineNames() []string {
 // Engines measures moves of other engines' containers, beside Godwit's own, and each engine's own way. When
 // it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements;
 // the error lists Godwit's failures.
-func Engines(ctx context.Context, config Config) (Result, error) {
+func Engines(ctx context.Context, config Config) (results.Result, error) {
 	chosen, err := selectTurns(config, engineds(), EngineWays(),
 		func(e *engined) turns { return turns{e.name, &e.ways, &e.runs, e.quick} })
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	return runInTurns(ctx, config, suiteEngines,
 		func(ctx context.Context, s *suite) error { return s.byEngines(ctx, chosen) }, judgeEngines)
@@ -149,7 +150,7 @@ func (s *suite) byEnginesOne(ctx context.Context, e engined) (err error) {
 		}
 	}()
 	return s.takeTurns(ctx, turns{e.name, &e.ways, &e.runs, e.quick}, linkFast,
-		func(name string) ([]measurement, error) {
+		func(name string) ([]results.Measurement, error) {
 			one := started[name]
 			if one == nil {
 				one = s.engineWay(name, e.containerWorkload, archive)
@@ -182,14 +183,14 @@ func (s *suite) engineWay(name string, w containerWorkload, archive string) way 
 }
 
 // writeEngines prints a table for each workload.
-func (r Result) writeEngines(w io.Writer) {
-	r.writeWays(w, wayTable{
-		columns: []column{
-			{"freeze", metricDowntime}, {"client waited", metricGap}, {"in all", metricTotal},
-			{"create, before", metricCreate}, {"sent", metricSent},
-			{"checkpoint", metricCheckpoint}, {"copy", metricCopy}, {"restore", metricRestore},
+func writeEngines(r results.Result, w io.Writer) {
+	r.WriteWays(w, results.WayTable{
+		Columns: []results.Column{
+			{"freeze", results.Downtime}, {"client waited", results.Gap}, {"in all", results.Total},
+			{"create, before", metricCreate}, {"sent", results.Sent},
+			{"checkpoint", results.Checkpoint}, {"copy", results.Copy}, {"restore", results.Restore},
 		},
-		ways: EngineWays(),
+		Ways: EngineWays(),
 	})
 }
 
@@ -199,24 +200,27 @@ const (
 )
 
 // judgeEngines compares the measurements with the requirements.
-func judgeEngines(rows []Row) []Asked {
-	m := medians(rows)
-	var asked []Asked
+func judgeEngines(rows []results.Row) []results.Asked {
+	m := results.Medians(rows)
+	var asked []results.Asked
 	for _, workload := range EngineNames() {
 		for _, way := range EngineWays() {
-			asked = append(asked, atMost(fmt.Sprintf("%s, %s: client's longest gap beyond the downtime at "+
-				"most 1 RTT + %.0f ms", way, workload, gapSlack*1e3),
-				m.of(workload, linkFast, way, metricBeyond), rttOf(linkFast)+gapSlack))
+			asked = append(asked,
+				results.AtMost(fmt.Sprintf("%s, %s: client's longest gap beyond the downtime at "+
+					"most 1 RTT + %.0f ms", way, workload, results.GapSlack*1e3),
+					m.Of(workload, linkFast, way, results.Beyond), rttOf(linkFast)+results.GapSlack))
 		}
 		for _, ways := range enginePairs() {
-			freeze := m.downtime(workload, linkFast, ways[0])
+			freeze := m.Downtime(workload, linkFast, ways[0])
 			asked = append(asked,
-				atMost(fmt.Sprintf("%s, %s: freeze at most the embedded engine's + %.0f ms", ways[0],
+				results.AtMost(fmt.Sprintf("%s, %s: freeze at most the embedded engine's + %.0f ms", ways[0],
 					workload, engineSlack*1e3),
-					freeze, m.downtime(workload, linkFast, wayEmbedded)+engineSlack),
-				atMost(fmt.Sprintf("%s, %s: freeze at most %.2f x %s", ways[0], workload, ownPart, ways[1]),
-					freeze, ownPart*m.downtime(workload, linkFast, ways[1])))
+					freeze, m.Downtime(workload, linkFast, wayEmbedded)+engineSlack),
+				results.AtMost(
+					fmt.Sprintf("%s, %s: freeze at most %.2f x %s", ways[0], workload, ownPart, ways[1]),
+					freeze, ownPart*m.Downtime(workload, linkFast, ways[1])))
 		}
 	}
-	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
+	return slices.DeleteFunc(asked,
+		func(a results.Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }

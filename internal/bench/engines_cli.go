@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // byCommand is the common part of Docker's and Podman's command lines.
@@ -97,7 +99,7 @@ func (d docker) remove(ctx context.Context, node string, c outside) error {
 
 // checkpointed is docker checkpoint, a copy, and docker start --checkpoint. Docker 20.10 accepts a
 // checkpoint only from its own directory.
-func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]measurement, error) {
+func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]results.Measurement, error) {
 	to := other(from)
 	_ = d.remove(ctx, to, c) // left by an earlier failed move
 	if _, err := d.bed.exec(ctx, to, d.create(c, "create")...); err != nil {
@@ -167,7 +169,7 @@ func (p podman) remove(ctx context.Context, node string, c outside) error {
 }
 
 // checkpointed is podman container checkpoint into an archive, a copy, and a restore from it.
-func (p podman) checkpointed(ctx context.Context, from string, c outside) ([]measurement, error) {
+func (p podman) checkpointed(ctx context.Context, from string, c outside) ([]results.Measurement, error) {
 	measured, err := p.bed.podmanMove(ctx, from, []string{p.program}, c.name)
 	if err == nil {
 		err = p.remove(ctx, from, c)
@@ -232,7 +234,8 @@ const (
 
 // checkpointed makes an image of the container with its files and its state, and sends it as an archive.
 // The container would continue to run: its later changes are lost, so this counts as downtime.
-func (c containerd) checkpointed(ctx context.Context, from string, one outside) ([]measurement, error) {
+func (c containerd) checkpointed(ctx context.Context, from string, one outside) ([]results.Measurement,
+	error) {
 	to := other(from)
 	checkpoint, err := c.bed.timed(ctx, from,
 		[]string{"ctr", "containers", "checkpoint", "--rw", "--image", "--task", one.name, ctrCheckpoint},

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // lxc is the node's LXC, by its tools.
@@ -116,7 +118,7 @@ func (l lxc) remove(ctx context.Context, node string, c outside) error {
 }
 
 // checkpointed is lxc-checkpoint, a copy of its files, and lxc-checkpoint on the other node.
-func (l lxc) checkpointed(ctx context.Context, from string, c outside) ([]measurement, error) {
+func (l lxc) checkpointed(ctx context.Context, from string, c outside) ([]results.Measurement, error) {
 	if err := l.bed.empty(from, lxcImages); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package bench
 import (
 	"slices"
 	"testing"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // TestEngines moves a sleep there and back in all ways.
@@ -15,15 +17,15 @@ func TestEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, way := range EngineWays() {
-		metrics := []string{metricDowntime, metricTotal, metricSent}
+		metrics := []string{results.Downtime, results.Total, results.Sent}
 		switch way {
 		case wayByDocker, wayByPodman, wayByContainerd, wayByLXC:
 			metrics = append(metrics, metricCreate)
 		case wayDockerOwn, wayPodmanOwn, wayContainerdOwn, wayLXCOwn:
-			metrics = append(metrics, metricCheckpoint, metricCopy, metricRestore)
+			metrics = append(metrics, results.Checkpoint, results.Copy, results.Restore)
 		}
 		for _, metric := range metrics {
-			if row := find(result.Rows, workloadTiny, linkFast, way, metric); row == nil ||
+			if row := results.Find(result.Rows, workloadTiny, linkFast, way, metric); row == nil ||
 				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s: %s is %+v, want one sample", way, metric, row)
 			}
@@ -39,11 +41,11 @@ func TestEngines(t *testing.T) {
 
 // TestJudgeEngines: metrics that were not measured are not judged.
 func TestJudgeEngines(t *testing.T) {
-	row := func(way string, seconds float64) Row {
-		return Row{Workload: workloadTiny, Link: linkFast, Way: way, Metric: metricDowntime,
+	row := func(way string, seconds float64) results.Row {
+		return results.Row{Workload: workloadTiny, Link: linkFast, Way: way, Metric: results.Downtime,
 			Samples: []float64{seconds}, Median: &seconds}
 	}
-	asked := judgeEngines([]Row{row(wayEmbedded, 0.1), row(wayByDocker, 0.17), row(wayDockerOwn, 0.6),
+	asked := judgeEngines([]results.Row{row(wayEmbedded, 0.1), row(wayByDocker, 0.17), row(wayDockerOwn, 0.6),
 		row(wayByPodman, 0.19)})
 	met := []bool{}
 	for _, a := range asked {

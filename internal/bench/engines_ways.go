@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -35,7 +36,7 @@ type outsideEngine interface {
 	// remove removes a container at once.
 	remove(ctx context.Context, node string, c outside) error
 	// checkpointed moves a container in the engine's own way, and returns the times of its parts.
-	checkpointed(ctx context.Context, from string, c outside) ([]measurement, error)
+	checkpointed(ctx context.Context, from string, c outside) ([]results.Measurement, error)
 }
 
 // engineWay is the common part of ways that move containers of other engines.
@@ -103,7 +104,7 @@ func (e *engineWay) stop(ctx context.Context) error {
 // movedWay is Godwit's way.
 type movedWay struct{ engineWay }
 
-func (m *movedWay) move(ctx context.Context) ([]measurement, error) {
+func (m *movedWay) move(ctx context.Context) ([]results.Measurement, error) {
 	m.users.forget()
 	out, err := m.bed.exec(ctx, m.at, program, "migrate", m.engine.name()+":"+m.container.name, other(m.at),
 		"--mode", string(migration.PreCopy), "--wait", "--json")
@@ -122,13 +123,13 @@ func (m *movedWay) move(ctx context.Context) ([]measurement, error) {
 		}
 	}
 	waited, err := m.users.waited(ctx, report.DowntimeSeconds)
-	return append(append(fromReport(report), measurement{metricCreate, create}), waited...), err
+	return append(append(fromReport(report), results.Measurement{metricCreate, create}), waited...), err
 }
 
 // checkpointWay is the engine's own way.
 type checkpointWay struct{ engineWay }
 
-func (c *checkpointWay) move(ctx context.Context) ([]measurement, error) {
+func (c *checkpointWay) move(ctx context.Context) ([]results.Measurement, error) {
 	measured, err := c.engine.checkpointed(ctx, c.at, c.container)
 	if err == nil {
 		c.at = other(c.at)
@@ -137,10 +138,11 @@ func (c *checkpointWay) move(ctx context.Context) ([]measurement, error) {
 }
 
 // tookOwn returns the measurements of an engine's own way.
-func tookOwn(checkpoint, copied, restore, size float64) []measurement {
-	return []measurement{
-		{metricDowntime, checkpoint + copied + restore}, {metricTotal, checkpoint + copied + restore},
-		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore}, {metricSent, size},
+func tookOwn(checkpoint, copied, restore, size float64) []results.Measurement {
+	return []results.Measurement{
+		{results.Downtime, checkpoint + copied + restore}, {results.Total, checkpoint + copied + restore},
+		{results.Checkpoint, checkpoint}, {results.Copy, copied}, {results.Restore, restore},
+		{results.Sent, size},
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/memory"
@@ -31,7 +32,6 @@ const (
 	metricPass      = "pipeline_seconds"
 	metricHash      = "hash_seconds"             // …the digests, measured alone
 	metricRate      = "rate_bytes_per_second"    // of everything together, per second of a processor
-	metricRound     = "round_seconds"            // everything together
 	metricFree      = "free_writes_per_second"   // of an undisturbed writer
 	metricTracked   = "copied_writes_per_second" // of the same writer while it is copied
 	metricSlowDown  = "slow_down_ratio"
@@ -40,9 +40,6 @@ const (
 )
 
 const (
-	kibi    = 1 << 10
-	mebi    = 1 << 20
-	gibi    = 1 << 30
 	gigabit = 1e9 / 8 // bytes per second
 )
 
@@ -50,25 +47,25 @@ const (
 func experiments() []experiment {
 	return []experiment{
 		{
-			name: "attach", way: wayTracking, memory: pages.Config{Size: gibi, Rate: 10e6},
+			name: "attach", way: wayTracking, memory: pages.Config{Size: results.Gibi, Rate: 10e6},
 			samples: 50, quick: 10, needs: canTrack, measure: measureAttach,
 			asked: []demand{{what: "a process is stopped for less than 1 ms", metric: metricStopped,
 				most: 0.001}},
 		},
 		{
-			name: "scan, 1 MB dirty", way: wayTracking, memory: pages.Config{Size: gibi, Rate: 10e6},
+			name: "scan, 1 MB dirty", way: wayTracking, memory: pages.Config{Size: results.Gibi, Rate: 10e6},
 			samples: 30, quick: 5, needs: canTrack, measure: measureScan,
 			asked: []demand{{what: "a scan of 1 GiB, little dirty, takes less than 3 ms", metric: metricScan,
 				most: 0.003}},
 		},
 		{
-			name: "scan, all dirty", way: wayTracking, memory: pages.Config{Size: gibi, Pound: true},
+			name: "scan, all dirty", way: wayTracking, memory: pages.Config{Size: results.Gibi, Pound: true},
 			samples: 15, quick: 3, needs: canTrack, measure: measureScanOfAll,
 			asked: []demand{{what: "a scan of 1 GiB, all dirty, takes less than 25 ms", metric: metricScan,
 				most: 0.025}},
 		},
 		{
-			name: "round to frames", way: wayTracking, memory: pages.Config{Size: gibi},
+			name: "round to frames", way: wayTracking, memory: pages.Config{Size: results.Gibi},
 			samples: 7, quick: 2, measure: measurePipeline,
 			asked: []demand{{
 				what:   "incompressible memory goes from process to frame at 1.5 GB/s on one core",
@@ -76,12 +73,12 @@ func experiments() []experiment {
 			}},
 		},
 		{
-			name: "pre-dump", way: wayPreDump, memory: pages.Config{Size: gibi, Rate: 10e6},
+			name: "pre-dump", way: wayPreDump, memory: pages.Config{Size: results.Gibi, Rate: 10e6},
 			samples: 5, quick: 2, needs: canPreDump, measure: measurePreDump,
 		},
 		{
 			name: "writer beside rounds at 1 Gbit/s", way: wayTracking,
-			memory:  pages.Config{Size: gibi, Pound: true},
+			memory:  pages.Config{Size: results.Gibi, Pound: true},
 			samples: 1, quick: 1, needs: canBeApart, measure: measureSlowDown,
 			asked: []demand{{what: "a writer that memory limits is slowed down by less than 10 %",
 				metric: metricSlowDown, most: 0.1}},
@@ -94,7 +91,7 @@ const (
 	wayPreDump  = "criu pre-dump"
 )
 
-func measureAttach(_ context.Context, s *subject) ([]measurement, error) {
+func measureAttach(_ context.Context, s *subject) ([]results.Measurement, error) {
 	began := time.Now()
 	t, stopped, err := track(s)
 	if err != nil {
@@ -105,20 +102,20 @@ func measureAttach(_ context.Context, s *subject) ([]measurement, error) {
 	if err := t.close(); err != nil {
 		return nil, err
 	}
-	return []measurement{
+	return []results.Measurement{
 		{metricStopped, stopped.Seconds()}, {metricAttach, attached.Seconds()},
 		{metricDetach, time.Since(began).Seconds()},
 	}, nil
 }
 
-func measureScan(ctx context.Context, s *subject) ([]measurement, error) {
+func measureScan(ctx context.Context, s *subject) ([]results.Measurement, error) {
 	return scanAfter(s, func() error { return pause(ctx, 100*time.Millisecond) })
 }
 
 // writesPerPage is so many random writes per page that none of 262,144 pages stays unwritten.
 const writesPerPage = 20
 
-func measureScanOfAll(ctx context.Context, s *subject) ([]measurement, error) {
+func measureScanOfAll(ctx context.Context, s *subject) ([]results.Measurement, error) {
 	return scanAfter(s, func() error {
 		m := s.tracked.mapping
 		return s.awaitWrites(ctx, writesPerPage*(m.End-m.Start)/uint64(memory.PageSize()))
@@ -126,7 +123,7 @@ func measureScanOfAll(ctx context.Context, s *subject) ([]measurement, error) {
 }
 
 // scanAfter scans for pages that meanwhile wrote.
-func scanAfter(s *subject, meanwhile func() error) ([]measurement, error) {
+func scanAfter(s *subject, meanwhile func() error) ([]results.Measurement, error) {
 	if s.tracked == nil {
 		t, _, err := track(s)
 		if err != nil {
@@ -145,7 +142,7 @@ func scanAfter(s *subject, meanwhile func() error) ([]measurement, error) {
 		return nil, err
 	}
 	bytes := float64(found) * float64(memory.PageSize())
-	return []measurement{{metricScan, took.Seconds()}, {metricFound, bytes}}, nil
+	return []results.Measurement{{metricScan, took.Seconds()}, {metricFound, bytes}}, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -203,7 +200,7 @@ func newSender(to *link) (*pipeline.Sender, error) {
 
 // measurePipeline sends all of the memory to nowhere, on one core. It uses no codec, because the codec
 // depends on the link.
-func measurePipeline(ctx context.Context, s *subject) (_ []measurement, err error) {
+func measurePipeline(ctx context.Context, s *subject) (_ []results.Measurement, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	sender, err := newSender(&link{ctx: ctx})
 	if err != nil {
@@ -222,8 +219,8 @@ func measurePipeline(ctx context.Context, s *subject) (_ []measurement, err erro
 	}
 	all, cpu := time.Since(began).Seconds(), cpuTime()-used
 	hash, err := hashing(stats.Pages)
-	return []measurement{
-		{metricRate, float64(stats.Bytes()) / cpu}, {metricRound, all},
+	return []results.Measurement{
+		{metricRate, float64(stats.Bytes()) / cpu}, {results.Round, all},
 		{metricScan, stats.Scan.Seconds()}, {metricRead, stats.Read.Seconds()},
 		{metricPass, stats.Write.Seconds()}, {metricHash, hash},
 	}, err
@@ -248,7 +245,7 @@ func hashing(pages uint64) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	batch := make([]byte, mebi)
+	batch := make([]byte, results.Mebi)
 	began := time.Now()
 	for i := range pages {
 		at := int(i) * memory.PageSize() % len(batch)
@@ -264,7 +261,7 @@ const (
 
 // measureSlowDown copies the memory of a process on a processor of its own, in rounds, over a link of 1
 // Gbit/s.
-func measureSlowDown(ctx context.Context, s *subject) (_ []measurement, err error) {
+func measureSlowDown(ctx context.Context, s *subject) (_ []results.Measurement, err error) {
 	together, err := apart(s.pid())
 	if err != nil {
 		return nil, err
@@ -291,7 +288,7 @@ func measureSlowDown(ctx context.Context, s *subject) (_ []measurement, err erro
 	}
 	free := (before.perSecond + after.perSecond) / 2
 	slowDown := 1 - during.perSecond/free
-	return []measurement{
+	return []results.Measurement{
 		{metricSlowDown, slowDown}, {metricFree, free}, {metricTracked, during.perSecond},
 		{metricPageCosts, slowDown * copied.Sub(copying).Seconds() / float64(found)},
 		{metricWaited, during.waited},
@@ -333,7 +330,7 @@ func canPreDump(ctx context.Context) error {
 }
 
 // measurePreDump measures the same with CRIU.
-func measurePreDump(ctx context.Context, s *subject) ([]measurement, error) {
+func measurePreDump(ctx context.Context, s *subject) ([]results.Measurement, error) {
 	tool, err := criu.Find()
 	if err != nil {
 		return nil, err
@@ -348,5 +345,5 @@ func measurePreDump(ctx context.Context, s *subject) ([]measurement, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("criu pre-dump: %w: %s", err, out[max(0, len(out)-maxErrorText):])
 	}
-	return []measurement{{metricRound, time.Since(began).Seconds()}}, nil
+	return []results.Measurement{{results.Round, time.Since(began).Seconds()}}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -22,16 +23,16 @@ const (
 // Files measures how a container's files and image get to another node, and which part of that is in the
 // freeze, beside rsync and Podman's own ways. When it returns, it has cleaned up the machine. If some ways
 // failed, the result has the other measurements; the error lists Godwit's failures.
-func Files(ctx context.Context, config Config) (result Result, err error) {
+func Files(ctx context.Context, config Config) (result results.Result, err error) {
 	chosen, err := config.selectedCopyings()
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	return measureFiles(ctx, config, chosen)
 }
 
 // measureFiles measures the selected workloads.
-func measureFiles(ctx context.Context, config Config, chosen []copying) (Result, error) {
+func measureFiles(ctx context.Context, config Config, chosen []copying) (results.Result, error) {
 	return runInTurns(ctx, config, suiteFiles, func(ctx context.Context, s *suite) (err error) {
 		unmake, err := podmanMountPoint()
 		if err != nil {
@@ -60,7 +61,7 @@ func (s *suite) copyAll(ctx context.Context, chosen []copying) (err error) {
 				return err
 			}
 		}
-		err := s.takeTurns(ctx, c.turns(), c.link, func(way string) ([]measurement, error) {
+		err := s.takeTurns(ctx, c.turns(), c.link, func(way string) ([]results.Measurement, error) {
 			return s.copyOnce(ctx, c, s.newCopier(way, c, archive))
 		})
 		if err != nil {
@@ -82,7 +83,7 @@ type copier interface {
 	// start makes the files on the first node.
 	start(ctx context.Context) error
 	// copy copies them to the other node and returns its measurements.
-	copy(ctx context.Context) ([]measurement, error)
+	copy(ctx context.Context) ([]results.Measurement, error)
 	// verify checks all of them there.
 	verify(ctx context.Context) error
 	// stop removes them.
@@ -112,7 +113,7 @@ func (s *suite) newCopier(way string, c copying, archive string) copier {
 }
 
 // copyOnce copies the files once in one way, and checks that all of them are right.
-func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []measurement, err error) {
+func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []results.Measurement, err error) {
 	if err := s.setLink(linkFaster); err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []measur
 	if err != nil {
 		return nil, err
 	}
-	measured = append(measured, measurement{metricTree, c.size()})
+	measured = append(measured, results.Measurement{metricTree, c.size()})
 	return measured, way.verify(ctx)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 	"github.com/godwit/godwit/internal/migration"
@@ -58,7 +59,7 @@ func (g *godwitFiles) start(ctx context.Context) error {
 	return err
 }
 
-func (g *godwitFiles) copy(ctx context.Context) ([]measurement, error) {
+func (g *godwitFiles) copy(ctx context.Context) ([]results.Measurement, error) {
 	for _, node := range nodes {
 		if err := g.bed.resetAgentMemory(node); err != nil {
 			return nil, err
@@ -85,14 +86,14 @@ func (g *godwitFiles) copy(ctx context.Context) ([]measurement, error) {
 	}
 	from := g.at
 	g.at = report.Target
-	measured := append(fromReport(report), measurement{metricLayers, float64(report.Bytes.Layers)})
-	measured = append(append(measured, fromFiles(report)...), measurement{metricLink, sent})
+	measured := append(fromReport(report), results.Measurement{results.Layers, float64(report.Bytes.Layers)})
+	measured = append(append(measured, fromFiles(report)...), results.Measurement{results.Link, sent})
 	for node, metric := range map[string]string{from: metricSourceMemory, g.at: metricTargetMemory} {
 		peak, err := g.bed.agentMemory(node)
 		if err != nil {
 			return nil, err
 		}
-		measured = append(measured, measurement{metric, peak})
+		measured = append(measured, results.Measurement{metric, peak})
 	}
 	return measured, <-flipped
 }
@@ -155,7 +156,7 @@ func (b *bed) forgetImage(ctx context.Context, node string) error {
 }
 
 // fromFiles returns a report's measurements of files. All rounds except the first count as copied again.
-func fromFiles(r migration.Report) []measurement {
+func fromFiles(r migration.Report) []results.Measurement {
 	var first, again, last migration.FileRound
 	rounds := 0.0
 	for i, round := range r.FileRounds {
@@ -174,14 +175,14 @@ func fromFiles(r migration.Report) []measurement {
 	if first.Final { // there is no other
 		again.SentBytes = first.SentBytes
 	}
-	measured := []measurement{
+	measured := []results.Measurement{
 		{metricAgain, last.Seconds}, {metricAgainSent, float64(again.SentBytes)},
 		{metricChanged, float64(last.ChangedEntries)},
 		{metricFileRounds, rounds},
 	}
 	if rounds > 0 {
-		measured = append(measured, measurement{metricFirst, first.Seconds},
-			measurement{metricFirstSent, float64(first.SentBytes)})
+		measured = append(measured, results.Measurement{metricFirst, first.Seconds},
+			results.Measurement{metricFirstSent, float64(first.SentBytes)})
 	}
 	return measured
 }

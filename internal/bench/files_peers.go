@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 )
 
@@ -75,7 +76,7 @@ func (p *peerFiles) measure(ctx context.Context, do timed) (seconds, sent float6
 }
 
 // twice copies while the files are written, and once more when they are not.
-func (p *peerFiles) twice(ctx context.Context, do timed) ([]measurement, error) {
+func (p *peerFiles) twice(ctx context.Context, do timed) ([]results.Measurement, error) {
 	first, firstSent, err := p.measure(ctx, do)
 	if err != nil {
 		return nil, err
@@ -97,17 +98,17 @@ func (p *peerFiles) twice(ctx context.Context, do timed) ([]measurement, error) 
 	if err != nil {
 		return nil, err
 	}
-	return []measurement{
+	return []results.Measurement{
 		{metricFirst, first}, {metricFirstSent, firstSent}, {metricAgain, again},
 		{metricAgainSent, againSent},
-		{metricDowntime, again}, {metricTotal, first + again}, {metricLink, firstSent + againSent},
+		{results.Downtime, again}, {results.Total, first + again}, {results.Link, firstSent + againSent},
 	}, nil
 }
 
 // once is for files that do not change.
-func (p *peerFiles) once(ctx context.Context, do timed) ([]measurement, error) {
+func (p *peerFiles) once(ctx context.Context, do timed) ([]results.Measurement, error) {
 	seconds, sent, err := p.measure(ctx, do)
-	return []measurement{{metricTotal, seconds}, {metricLink, sent}}, err
+	return []results.Measurement{{results.Total, seconds}, {results.Link, sent}}, err
 }
 
 // end ends the keeper. The files are removed with their disk.
@@ -167,7 +168,7 @@ func (r *rsyncFilesWay) rsync(ctx context.Context) (float64, error) {
 	return r.bed.time(ctx, nodes[0], append(command, r.dir+"/", to)...)
 }
 
-func (r *rsyncFilesWay) copy(ctx context.Context) ([]measurement, error) {
+func (r *rsyncFilesWay) copy(ctx context.Context) ([]results.Measurement, error) {
 	if len(r.what.image) > 0 {
 		return r.once(ctx, r.rsync)
 	}
@@ -246,7 +247,7 @@ func (p *podmanVolumeWay) start(ctx context.Context) error {
 	return p.keep(ctx, p.data())
 }
 
-func (p *podmanVolumeWay) copy(ctx context.Context) ([]measurement, error) {
+func (p *podmanVolumeWay) copy(ctx context.Context) ([]results.Measurement, error) {
 	return p.twice(ctx, func(ctx context.Context) (float64, error) {
 		return p.bed.pipe(ctx, p.bed.podmanStore("volume", "export", filesVolume),
 			p.bed.podmanStore("volume", "import", filesVolume, "-"))
@@ -285,7 +286,7 @@ func (p *podmanSaveWay) start(ctx context.Context) error {
 
 func (p *podmanSaveWay) image() string { return "localhost/" + filesImage + ":latest" }
 
-func (p *podmanSaveWay) copy(ctx context.Context) ([]measurement, error) {
+func (p *podmanSaveWay) copy(ctx context.Context) ([]results.Measurement, error) {
 	return p.once(ctx, func(ctx context.Context) (float64, error) {
 		return p.bed.pipe(ctx, p.bed.podmanStore("save", "--quiet", p.image()),
 			p.bed.podmanStore("load", "--quiet"))

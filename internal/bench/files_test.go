@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -14,14 +15,15 @@ import (
 func smallCopyings() []copying {
 	return []copying{
 		{
-			name: "files", link: linkFast, tree: tree.Config{Files: 300, Size: 5 * kibi, Rate: 50},
+			name: "files", link: linkFast, tree: tree.Config{Files: 300, Size: 5 * results.Kibi, Rate: 50},
 			there: true, next: 3, flip: true,
 			ways: []string{wayRsyncTwice, wayRsyncSSH, wayVolume, wayCold, wayPreCopy}, runs: 1,
 		},
 		{
-			name: "image", link: linkFast, tree: tree.Config{Files: 1, Size: 1}, image: []int64{3 * mebi},
-			runs: 1,
-			ways: []string{wayRsyncTwice, waySave, wayCold},
+			name: "image", link: linkFast, tree: tree.Config{Files: 1, Size: 1},
+			image: []int64{3 * results.Mebi},
+			runs:  1,
+			ways:  []string{wayRsyncTwice, waySave, wayCold},
 		},
 	}
 }
@@ -33,9 +35,9 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peers := []string{metricFirst, metricFirstSent, metricAgain, metricAgainSent, metricTotal, metricTree}
-	own := []string{metricDowntime, metricTotal, metricLink, metricSourceMemory, metricTargetMemory}
-	image := []string{metricTotal, metricLink}
+	peers := []string{metricFirst, metricFirstSent, metricAgain, metricAgainSent, results.Total, metricTree}
+	own := []string{results.Downtime, results.Total, results.Link, metricSourceMemory, metricTargetMemory}
+	image := []string{results.Total, results.Link}
 	for _, c := range []struct {
 		workload, way string
 		metrics       []string
@@ -43,10 +45,10 @@ func TestFiles(t *testing.T) {
 		{"files", wayRsyncTwice, peers}, {"files", wayRsyncSSH, peers}, {"files", wayVolume, peers},
 		{"files", wayCold, own},
 		{"files", wayPreCopy, own}, {"image", wayRsyncTwice, image}, {"image", waySave, image},
-		{"image", wayCold, slices.Concat(own, []string{metricLayers})},
+		{"image", wayCold, slices.Concat(own, []string{results.Layers})},
 	} {
 		for _, metric := range c.metrics {
-			if row := find(result.Rows, c.workload, linkFast, c.way, metric); row == nil ||
+			if row := results.Find(result.Rows, c.workload, linkFast, c.way, metric); row == nil ||
 				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s, %s: %s is %+v, want one sample", c.workload, c.way, metric, row)
 			}
@@ -84,26 +86,26 @@ func TestCopyings(t *testing.T) {
 }
 
 // exampleCopying is a result that just meets all requirements, with a factor on the measurements.
-func exampleCopying(factor float64) []Row {
-	return []Row{
+func exampleCopying(factor float64) []results.Row {
+	return []results.Row{
 		measuredRow(workloadLarge, linkFast, wayPreCopy, metricFirst, 1.1*factor),
 		measuredRow(workloadLarge, linkFast, wayPreCopy, metricTree, 125e6),
 		measuredRow(workloadMany, linkFast, wayRsyncTwice, metricFirst, 3),
 		measuredRow(workloadMany, linkFast, wayPreCopy, metricFirst, factor),
 		measuredRow(workloadMany, linkFar, wayRsyncSSH, metricFirst, 10),
 		measuredRow(workloadMany, linkFar, wayPreCopy, metricFirst, factor),
-		measuredRow(workloadOneFile, linkFast, wayPreCopy, metricDowntime, 0.05),
-		measuredRow(workloadMany, linkFast, wayPreCopy, metricDowntime, 0.05+0.1*factor),
-		measuredRow(workloadByte, linkFast, wayPreCopy, metricDowntime, 0.05+0.1*factor),
-		measuredRow(workloadByte, linkFast, wayPreCopy, metricAgainSent, mebi*factor),
-		measuredRow(workloadThere, linkStudyA, wayCold, metricTotal, factor),
-		measuredRow(workloadThere, linkStudyA, wayCold, metricLayers, math.Max(0, factor-1)),
-		measuredRow(workloadNotThere, linkFast, wayCold, metricTotal, 1.3*factor),
-		measuredRow(workloadNotThere, linkFast, wayCold, metricLayers, 125e6),
-		measuredRow(workloadStore, linkStudyD, wayPreCopy, metricDowntime, factor),
-		measuredRow(workloadStore, linkStudyD, wayRestart, metricDowntime, 3*factor),
-		measuredRow(workloadStore, linkStudyD, wayRestart, metricTargetMemory, 64*mebi*factor),
-		measuredRow(workloadStore, linkStudyD, wayRestart, metricSourceMemory, mebi),
+		measuredRow(workloadOneFile, linkFast, wayPreCopy, results.Downtime, 0.05),
+		measuredRow(workloadMany, linkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
+		measuredRow(workloadByte, linkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
+		measuredRow(workloadByte, linkFast, wayPreCopy, metricAgainSent, results.Mebi*factor),
+		measuredRow(workloadThere, linkStudyA, wayCold, results.Total, factor),
+		measuredRow(workloadThere, linkStudyA, wayCold, results.Layers, math.Max(0, factor-1)),
+		measuredRow(workloadNotThere, linkFast, wayCold, results.Total, 1.3*factor),
+		measuredRow(workloadNotThere, linkFast, wayCold, results.Layers, 125e6),
+		measuredRow(workloadStore, linkStudyD, wayPreCopy, results.Downtime, factor),
+		measuredRow(workloadStore, linkStudyD, wayRestart, results.Downtime, 3*factor),
+		measuredRow(workloadStore, linkStudyD, wayRestart, metricTargetMemory, 64*results.Mebi*factor),
+		measuredRow(workloadStore, linkStudyD, wayRestart, metricSourceMemory, results.Mebi),
 	}
 }
 
@@ -124,10 +126,11 @@ func TestJudgeCopying(t *testing.T) {
 func TestFilesText(t *testing.T) {
 	rows := exampleCopying(1)
 	rows = append(rows,
-		(&series{workload: "late", link: linkFast, way: wayVolume, note: "it has gone\nfar away"}).rows()...)
+		(&results.Series{Workload: "late", Link: linkFast, Way: wayVolume,
+			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
-	result := Result{Suite: suiteFiles, Rows: rows, Asked: judgeCopying(rows)}
-	result.writeText(&text, func() { result.writeCopying(&text) })
+	result := results.Result{Suite: suiteFiles, Rows: rows, Asked: judgeCopying(rows)}
+	result.WriteText(&text, func() { writeCopying(result, &text) })
 	for _, want := range []string{"1GiB in 10 files, 1gbit/0.4ms (119.2 MiB)", "podman volume: it has gone\n",
 		"1.10 s", "64.0 MiB", "met, "} {
 		if !strings.Contains(text.String(), want) {
@@ -144,13 +147,13 @@ func TestFromFiles(t *testing.T) {
 	}
 	for _, c := range []struct {
 		rounds []migration.FileRound
-		want   []measurement
+		want   []results.Measurement
 	}{
-		{all, []measurement{
+		{all, []results.Measurement{
 			{metricAgain, 0.75}, {metricAgainSent, 23}, {metricChanged, 5}, {metricFileRounds, 2},
 			{metricFirst, 4}, {metricFirstSent, 100},
 		}},
-		{all[2:], []measurement{{metricAgain, 0.75}, {metricAgainSent, 3}, {metricChanged, 5},
+		{all[2:], []results.Measurement{{metricAgain, 0.75}, {metricAgainSent, 3}, {metricChanged, 5},
 			{metricFileRounds, 0}}},
 	} {
 		if got := fromFiles(migration.Report{FileRounds: c.rounds}); !slices.Equal(got, c.want) {

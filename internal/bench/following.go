@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
@@ -13,32 +14,18 @@ const (
 
 // Metrics of the suite postcopy.
 const (
-	metricProgram = "program_bytes"            // size of its memory: in a quick run less than its name says
-	metricConnect = "connect_seconds"          // CRIU's daemon, until a restore can begin
-	metricImages  = "images_bytes"             // sent by CRIU in the freeze
-	metricPush    = "drain_seconds"            // from the resume until all memory is there
-	metricGoodput = "goodput_bytes_per_second" // of the memory that came in that time
-	metricCame    = "came_bytes"               // if not all of it came before the wait was given up
-	metricLate    = "late_bytes"               // of memory that stayed at the source
-	metricFaulted = "faulted_bytes"            // sent because a thread waited for them
-	metricPushed  = "pushed_bytes"             // sent because they were missing
-	metricUrgent  = "urgent_pages"             // pages of late_bytes sent for a waiting thread
-	// Measurements of Godwit's own pager: of all pages, the program's stacks and tables among them.
-	metricServed        = "served_faults"
-	metricServedMedian  = "served_median_seconds"
-	metricServedP99     = "served_p99_seconds"
-	metricServedLongest = "served_longest_seconds"
-	metricShare         = "waiting_ratio" // share of the post-copy push's time in which a thread waited
+	metricProgram = "program_bytes" // size of its memory: in a quick run less than its name says
 	// Measurements of the program.
 	metricWaits       = "waits"               // how often it had to wait for a page
 	metricFaultsPer   = "faults_per_gibibyte" // the same, per memory that came
 	metricWaitMedian  = "wait_median_seconds" // how long, by its own clock
 	metricWaitP99     = "wait_p99_seconds"
 	metricWaitLongest = "wait_longest_seconds"
-	metricWaitedInAll = "waited_seconds"
 	// from the resume until its client has an answer that needs all hot memory
 	metricAnswered = "answered_seconds"
 )
+
+// from the resume until its client has an answer that needs all hot memory
 
 // The workloads of the suite postcopy: programs with this much incompressible memory.
 const (
@@ -77,50 +64,56 @@ type following struct {
 func followings() []following {
 	lazy, both := []string{wayLazy, wayPostCopy}, []string{wayPreCopy, wayHybrid}
 	return []following{
-		{name: workloadSmall, memory: pages.Config{Size: mebi}, link: linkFaster, ways: lazy, runs: 7,
+		{name: workloadSmall, memory: pages.Config{Size: results.Mebi}, link: linkFaster, ways: lazy, runs: 7,
 			quick: 2},
-		{name: workload64, memory: pages.Config{Size: 64 * mebi}, link: linkFaster, ways: lazy, runs: 5,
+		{name: workload64, memory: pages.Config{Size: 64 * results.Mebi}, link: linkFaster, ways: lazy,
+			runs:  5,
 			quick: 1},
-		{name: workload1024, memory: pages.Config{Size: gibi}, link: linkFaster, ways: lazy, runs: 3},
-		{name: workload1024Slow, memory: pages.Config{Size: gibi, Rate: 10e6}, link: linkFaster, ways: lazy,
+		{name: workload1024, memory: pages.Config{Size: results.Gibi}, link: linkFaster, ways: lazy, runs: 3},
+		{name: workload1024Slow, memory: pages.Config{Size: results.Gibi, Rate: 10e6}, link: linkFaster,
+			ways: lazy,
 			runs: 3},
-		{name: workload1024Fast, memory: pages.Config{Size: gibi, Rate: 200e6}, link: linkFaster, ways: lazy,
+		{name: workload1024Fast, memory: pages.Config{Size: results.Gibi, Rate: 200e6}, link: linkFaster,
+			ways: lazy,
 			runs: 3, quick: 1},
-		{name: workload4096, memory: pages.Config{Size: 4 * gibi}, link: linkFaster, ways: lazy, runs: 3},
+		{name: workload4096, memory: pages.Config{Size: 4 * results.Gibi}, link: linkFaster, ways: lazy,
+			runs: 3},
 		{
-			name: workloadRewritten, memory: pages.Config{Size: gibi, Rate: 100e6}, link: linkFast,
+			name: workloadRewritten, memory: pages.Config{Size: results.Gibi, Rate: 100e6}, link: linkFast,
 			ways: both,
-			runs: 3, quick: 1, size: 256 * mebi,
+			runs: 3, quick: 1, size: 256 * results.Mebi,
 		},
 		{
-			name: workloadLoaded, memory: pages.Config{Size: gibi, Threads: 4}, access: pages.Jump,
+			name: workloadLoaded, memory: pages.Config{Size: results.Gibi, Threads: 4}, access: pages.Jump,
 			link: linkFast, ways: lazy,
-			runs: 2, quick: 1, size: 256 * mebi,
+			runs: 2, quick: 1, size: 256 * results.Mebi,
 		},
 		{
-			name: workloadLoaded, memory: pages.Config{Size: 256 * mebi, Threads: 4}, access: pages.Jump,
-			link: linkLong, ways: lazy,
-			runs: 1, quick: 1, size: 64 * mebi,
+			name: workloadLoaded, memory: pages.Config{Size: 256 * results.Mebi, Threads: 4},
+			access: pages.Jump,
+			link:   linkLong, ways: lazy,
+			runs: 1, quick: 1, size: 64 * results.Mebi,
 		},
 		{
-			name: workloadJumps, memory: pages.Config{Size: 256 * mebi}, access: pages.Jump, link: linkMiddle,
+			name: workloadJumps, memory: pages.Config{Size: 256 * results.Mebi}, access: pages.Jump,
+			link: linkMiddle,
 			ways: lazy,
-			runs: 2, quick: 1, size: 64 * mebi,
+			runs: 2, quick: 1, size: 64 * results.Mebi,
 		},
 		{
-			name: workloadScans, memory: pages.Config{Size: gibi}, access: pages.Scan, link: linkFast,
+			name: workloadScans, memory: pages.Config{Size: results.Gibi}, access: pages.Scan, link: linkFast,
 			ways: lazy,
-			runs: 2, quick: 1, size: 256 * mebi,
+			runs: 2, quick: 1, size: 256 * results.Mebi,
 		},
 		{
-			name: workloadJumps, memory: pages.Config{Size: gibi}, access: pages.Jump, link: linkFast,
+			name: workloadJumps, memory: pages.Config{Size: results.Gibi}, access: pages.Jump, link: linkFast,
 			ways: lazy,
-			runs: 2, quick: 1, size: 256 * mebi,
+			runs: 2, quick: 1, size: 256 * results.Mebi,
 		},
 		{
 			name: workloadFollowingFog, memory: pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6},
 			link: linkMobility,
-			ways: []string{wayLazy, wayCold, wayPostCopy}, runs: 1, quick: 1, size: 8 * mebi,
+			ways: []string{wayLazy, wayCold, wayPostCopy}, runs: 1, quick: 1, size: 8 * results.Mebi,
 		},
 		recogniser(workloadWhole, 0), recogniser(workloadPartly, 64),
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -24,15 +25,16 @@ const (
 
 // judgeFollowing compares the measurements of the suite postcopy with the requirements. It does not judge
 // metrics that were not measured.
-func judgeFollowing(rows []Row) []Asked {
-	m := medians(rows)
-	asked := slices.Concat(m.followingFreeze(), m.followingPush(), m.followingWhole())
-	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
+func judgeFollowing(rows []results.Row) []results.Asked {
+	m := results.Medians(rows)
+	asked := slices.Concat(followingFreeze(m), followingPush(m), followingWhole(m))
+	return slices.DeleteFunc(asked,
+		func(a results.Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
-func (m medians) followingFreeze() []Asked {
-	small := m.downtime(workloadSmall, linkFaster, wayPostCopy)
-	var asked []Asked
+func followingFreeze(m results.Medians) []results.Asked {
+	small := m.Downtime(workloadSmall, linkFaster, wayPostCopy)
+	var asked []results.Asked
 	for _, w := range []struct {
 		name      string
 		gibibytes float64
@@ -40,52 +42,56 @@ func (m medians) followingFreeze() []Asked {
 		{workload4096, 4}} {
 		what := fmt.Sprintf("post-copy, %s: freeze at most that of %s + %.0f ms per GiB + %.0f ms", w.name,
 			workloadSmall, followPerGibibyte*1e3, followSlack*1e3)
-		asked = append(asked, atMost(what, m.downtime(w.name, linkFaster, wayPostCopy),
+		asked = append(asked, results.AtMost(what, m.Downtime(w.name, linkFaster, wayPostCopy),
 			small+followPerGibibyte*w.gibibytes+followSlack))
 	}
-	bytes := atMost(fmt.Sprintf("hybrid, %s: sent at most %.1f x pre-copy's", workloadRewritten,
+	bytes := results.AtMost(fmt.Sprintf("hybrid, %s: sent at most %.1f x pre-copy's", workloadRewritten,
 		hybridFactor),
-		m.of(workloadRewritten, linkFast, wayHybrid, metricSent),
-		hybridFactor*m.of(workloadRewritten, linkFast, wayPreCopy, metricSent))
+		m.Of(workloadRewritten, linkFast, wayHybrid, results.Sent),
+		hybridFactor*m.Of(workloadRewritten, linkFast, wayPreCopy, results.Sent))
 	bytes.Unit = "bytes"
 	return append(asked,
-		atMost(fmt.Sprintf("hybrid, %s: freeze at most %.0f ms", workloadRewritten, hybridFreeze*1e3),
-			m.downtime(workloadRewritten, linkFast, wayHybrid), hybridFreeze), bytes)
+		results.AtMost(fmt.Sprintf("hybrid, %s: freeze at most %.0f ms", workloadRewritten, hybridFreeze*1e3),
+			m.Downtime(workloadRewritten, linkFast, wayHybrid), hybridFreeze), bytes)
 }
 
-func (m medians) followingPush() []Asked {
-	var asked []Asked
+func followingPush(m results.Medians) []results.Asked {
+	var asked []results.Asked
 	for _, link := range []string{linkFast, linkLong} {
-		a := Asked{
+		a := results.Asked{
 			What: fmt.Sprintf("post-copy, %s, %s: goodput at least %.0f %% of the link", workloadLoaded,
 				link, goodputPart*100),
-			Unit: unit(metricGoodput), Least: true, Limit: goodputPart * bandwidthOf(link),
-			Value: m.of(workloadLoaded, link, wayPostCopy, metricGoodput),
+			Unit: results.Unit(results.Goodput), Least: true, Limit: goodputPart * bandwidthOf(link),
+			Value: m.Of(workloadLoaded, link, wayPostCopy, results.Goodput),
 		}
 		a.Met = a.Value >= a.Limit
 		asked = append(asked, a)
 	}
-	asked = append(asked, atMost(fmt.Sprintf("post-copy, %s, %s: 99 %% of the waits for a page at most 1 "+
-		"RTT + %.0f ms", workloadJumps, linkMiddle, waitSlack*1e3),
-		m.of(workloadJumps, linkMiddle, wayPostCopy, metricWaitP99), rttOf(linkMiddle)+waitSlack))
+	asked = append(asked,
+		results.AtMost(fmt.Sprintf("post-copy, %s, %s: 99 %% of the waits for a page at most 1 "+
+			"RTT + %.0f ms", workloadJumps, linkMiddle, waitSlack*1e3),
+			m.Of(workloadJumps, linkMiddle, wayPostCopy, metricWaitP99), rttOf(linkMiddle)+waitSlack))
 	for _, name := range []string{workloadScans, workloadJumps} {
-		a := atMost(fmt.Sprintf("post-copy, %s, %s: faults per GiB at most %.1f for each page", name,
+		a := results.AtMost(fmt.Sprintf("post-copy, %s, %s: faults per GiB at most %.1f for each page", name,
 			linkFast, faultsPart),
-			m.of(name, linkFast, wayPostCopy, metricFaultsPer), faultsPart*gibi/float64(memory.PageSize()))
+			m.Of(name, linkFast, wayPostCopy, metricFaultsPer),
+			faultsPart*results.Gibi/float64(memory.PageSize()))
 		a.Unit = ""
 		asked = append(asked, a)
 	}
 	return asked
 }
 
-func (m medians) followingWhole() []Asked {
-	return []Asked{
-		atMost(fmt.Sprintf("post-copy, %s, %s: total time at most %.1f x cold's", workloadFollowingFog,
-			linkMobility, totalFactor), m.of(workloadFollowingFog, linkMobility, wayPostCopy, metricTotal),
-			totalFactor*m.of(workloadFollowingFog, linkMobility, wayCold, metricTotal)),
-		atMost(fmt.Sprintf("hybrid, %s, %s: freeze at most %.1f s", workloadPartly, linkSlow, partlyFreeze),
-			m.downtime(workloadPartly, linkSlow, wayHybrid), partlyFreeze),
-		atMost(fmt.Sprintf("hybrid, %s, %s: answers with all that is hot within %d s", workloadPartly,
-			linkSlow, partlyAnswer), m.of(workloadPartly, linkSlow, wayHybrid, metricAnswered), partlyAnswer),
+func followingWhole(m results.Medians) []results.Asked {
+	return []results.Asked{
+		results.AtMost(
+			fmt.Sprintf("post-copy, %s, %s: total time at most %.1f x cold's", workloadFollowingFog,
+				linkMobility, totalFactor), m.Of(workloadFollowingFog, linkMobility, wayPostCopy, results.Total),
+			totalFactor*m.Of(workloadFollowingFog, linkMobility, wayCold, results.Total)),
+		results.AtMost(
+			fmt.Sprintf("hybrid, %s, %s: freeze at most %.1f s", workloadPartly, linkSlow, partlyFreeze),
+			m.Downtime(workloadPartly, linkSlow, wayHybrid), partlyFreeze),
+		results.AtMost(fmt.Sprintf("hybrid, %s, %s: answers with all that is hot within %d s", workloadPartly,
+			linkSlow, partlyAnswer), m.Of(workloadPartly, linkSlow, wayHybrid, metricAnswered), partlyAnswer),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
@@ -72,10 +73,12 @@ func foretolds() []foretold {
 	return []foretold{
 		shell,
 		of(containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}, 1),
-		of(ofPages("32MiB, idle", pages.Config{Size: 32 * mebi}), 0),
-		of(ofPages("64MiB, 2 MB/s to 8 MB", pages.Config{Size: 64 * mebi, Rate: 2e6, Hot: 8e6, Half: true}),
+		of(ofPages("32MiB, idle", pages.Config{Size: 32 * results.Mebi}), 0),
+		of(ofPages("64MiB, 2 MB/s to 8 MB",
+			pages.Config{Size: 64 * results.Mebi, Rate: 2e6, Hot: 8e6, Half: true}),
 			1),
-		of(ofPages("32MiB, 20 MB/s to 16 MB", pages.Config{Size: 32 * mebi, Rate: 20e6, Hot: 16e6}), 0),
+		of(ofPages("32MiB, 20 MB/s to 16 MB", pages.Config{Size: 32 * results.Mebi, Rate: 20e6, Hot: 16e6}),
+			0),
 		of(containerWorkload{name: workloadRedis, image: "redis", port: redisPort}, 0),
 		service,
 	}
@@ -88,12 +91,12 @@ func ForetoldNames() []string {
 
 // Predict compares predictions of migrations with their results, and mode auto's choices with the best
 // mode.
-func Predict(ctx context.Context, config Config) (Result, error) {
+func Predict(ctx context.Context, config Config) (results.Result, error) {
 	selected, err := selectTurns(config, foretolds(), ForetoldWays(), func(f *foretold) turns {
 		return turns{title: f.name, ways: &f.ways, runs: &f.runs, quick: f.quick}
 	})
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	config.users = slices.ContainsFunc(selected, func(f foretold) bool { return f.app != nil })
 	measure := func(ctx context.Context, s *suite) error {
@@ -127,7 +130,7 @@ func (s *suite) measureForetold(ctx context.Context, f foretold) (err error) {
 		}
 		of := turns{title: f.name, ways: &f.ways, runs: &f.runs}
 		if err := s.takeTurns(ctx, of, link,
-			func(way string) ([]measurement, error) { return seer.foretell(ctx, way) }); err != nil {
+			func(way string) ([]results.Measurement, error) { return seer.foretell(ctx, way) }); err != nil {
 			return err
 		}
 	}
@@ -173,7 +176,7 @@ func (s *suite) changeLink(ctx context.Context, link string) error {
 }
 
 // foretell predicts a move, and makes it.
-func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) {
+func (g *seer) foretell(ctx context.Context, way string) ([]results.Measurement, error) {
 	if err := g.answer(ctx); err != nil {
 		return nil, err
 	}
@@ -190,7 +193,7 @@ func (g *seer) foretell(ctx context.Context, way string) ([]measurement, error) 
 	if err := g.awaitFilled(ctx); err != nil {
 		return nil, err
 	}
-	measured := append(fromReport(report), measurement{metricStalled, stalled(report)})
+	measured := append(fromReport(report), results.Measurement{metricStalled, stalled(report)})
 	// Use the prediction for auto's choice.
 	i := slices.IndexFunc(plan.Predictions, func(p predict.Prediction) bool { return p.Mode == report.Mode })
 	if i < 0 {
@@ -208,8 +211,8 @@ func stalled(report migration.Report) float64 {
 }
 
 // compared returns the comparison of a prediction with the result.
-func compared(p predict.Prediction, report migration.Report) []measurement {
-	all := []measurement{
+func compared(p predict.Prediction, report migration.Report) []results.Measurement {
+	all := []results.Measurement{
 		{metricForetoldDowntime, p.Downtime.Expected}, {metricForetoldTotal, p.Total.Expected},
 		{metricForetoldBytes, p.Bytes.Expected},
 		{metricDowntimeError, wrongBy(p.Downtime.Expected, report.DowntimeSeconds)},
@@ -218,9 +221,9 @@ func compared(p predict.Prediction, report migration.Report) []measurement {
 		{metricTotalWithin, isWithin(p.Total, report.TotalSeconds)},
 	}
 	if push := report.Push; push != nil {
-		all = append(all, measurement{metricForetoldWaiting, p.Waiting.Expected},
-			measurement{metricWaitedInAll, push.WaitedSeconds},
-			measurement{metricWaitedWithin, isWithin(p.Waiting, push.WaitedSeconds)})
+		all = append(all, results.Measurement{metricForetoldWaiting, p.Waiting.Expected},
+			results.Measurement{results.WaitedInAll, push.WaitedSeconds},
+			results.Measurement{metricWaitedWithin, isWithin(p.Waiting, push.WaitedSeconds)})
 	}
 	return all
 }
@@ -243,8 +246,8 @@ func wrongBy(expected, measured float64) float64 {
 }
 
 // judgeForetold compares errors, intervals and choices with the requirements.
-func judgeForetold(rows []Row) []Asked {
-	var asked []Asked
+func judgeForetold(rows []results.Row) []results.Asked {
+	var asked []results.Asked
 	for metric, what := range map[string]string{metricDowntimeError: "downtime",
 		metricTotalError: "total time"} {
 		errors := samplesOf(rows, metric)
@@ -254,7 +257,7 @@ func judgeForetold(rows []Row) []Asked {
 		slices.Sort(errors)
 		for share, limit := range map[float64]float64{0.5: medianError, 0.8: usualError, 0.9: mostError} {
 			value := errors[min(len(errors)-1, int(share*float64(len(errors))))]
-			asked = append(asked, Asked{
+			asked = append(asked, results.Asked{
 				What: fmt.Sprintf("prediction of the %s: wrong by at most %.0f %%, or %.0f ms, in %.0f %% "+
 					"of %d moves", what, limit*100, unnoticed*1e3,
 					share*100, len(errors)),
@@ -268,18 +271,18 @@ func judgeForetold(rows []Row) []Asked {
 	} {
 		if within := samplesOf(rows, metric); len(within) > 0 {
 			share := mean(within)
-			asked = append(asked, Asked{
+			asked = append(asked, results.Asked{
 				What: fmt.Sprintf("interval of the %s: share of %d moves that were within", what,
 					len(within)),
 				Unit: "ratio", Least: true, Limit: withinShare, Value: share, Met: share >= withinShare,
 			})
 		}
 	}
-	slices.SortFunc(asked, func(a, b Asked) int { return cmp.Compare(a.What, b.What) })
+	slices.SortFunc(asked, func(a, b results.Asked) int { return cmp.Compare(a.What, b.What) })
 	return append(asked, judgeAuto(rows)...)
 }
 
-func samplesOf(rows []Row, metric string) (all []float64) {
+func samplesOf(rows []results.Row, metric string) (all []float64) {
 	for _, row := range rows {
 		if row.Metric == metric {
 			all = append(all, row.Samples...)
@@ -296,15 +299,15 @@ func mean(all []float64) (sum float64) {
 }
 
 // judgeAuto compares mode auto with the best of all modes, cell by cell.
-func judgeAuto(rows []Row) []Asked {
-	m := medians(rows)
+func judgeAuto(rows []results.Row) []results.Asked {
+	m := results.Medians(rows)
 	cells, good, worst := 0.0, 0.0, 0.0
 	for _, f := range foretolds() {
 		for _, link := range f.links {
-			auto := m.of(f.name, link, wayAuto, metricStalled)
+			auto := m.Of(f.name, link, wayAuto, metricStalled)
 			least, most := math.NaN(), math.NaN()
 			for _, way := range foretoldModes() {
-				if d := m.of(f.name, link, way, metricStalled); !math.IsNaN(d) {
+				if d := m.Of(f.name, link, way, metricStalled); !math.IsNaN(d) {
 					least, most = math.Min(d, orElse(least, d)), math.Max(d, orElse(most, d))
 				}
 			}
@@ -322,7 +325,7 @@ func judgeAuto(rows []Row) []Asked {
 	if cells == 0 {
 		return nil
 	}
-	return []Asked{
+	return []results.Asked{
 		{
 			What: fmt.Sprintf("auto: clients wait at most %.1f x the best mode's longest wait + %.0f ms, "+
 				"share of %.0f cells", autoFactor, autoSlack*1e3, cells),

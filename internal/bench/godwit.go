@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
@@ -34,7 +35,8 @@ func newGodwitWay(b *bed, mode migration.Mode, w containerWorkload, archive stri
 
 func (g *godwitWay) name() string { return "godwit " + string(g.mode) }
 
-func (g *godwitWay) container() string     { return "bench-" + string(g.mode) }
+func (g *godwitWay) container() string { return "bench-" + string(g.mode) }
+
 func (g *godwitWay) clientMachine() string { return "c-" + string(g.mode) }
 
 func (g *godwitWay) start(ctx context.Context) error {
@@ -91,7 +93,7 @@ func (g *godwitWay) ask(ctx context.Context, answer any, args ...string) error {
 	return nil
 }
 
-func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
+func (g *godwitWay) move(ctx context.Context) ([]results.Measurement, error) {
 	g.users.forget()
 	if g.memory == 0 {
 		used, err := g.memoryUsed(ctx)
@@ -115,8 +117,8 @@ func (g *godwitWay) move(ctx context.Context) ([]measurement, error) {
 		return nil, err
 	}
 	if after > 0 {
-		measured = append(measured, measurement{metricMemory, g.memory},
-			measurement{metricGrowth, after / g.memory})
+		measured = append(measured, results.Measurement{results.Memory, g.memory},
+			results.Measurement{results.Growth, after / g.memory})
 	}
 	waited, err := g.users.waited(ctx, report.DowntimeSeconds)
 	return append(measured, waited...), err
@@ -158,7 +160,7 @@ func (g *godwitWay) awaitFilled(ctx context.Context) error {
 }
 
 // fromReport returns a report's measurements. The phases are those of the downtime, and add up to it.
-func fromReport(r migration.Report) []measurement {
+func fromReport(r migration.Report) []results.Measurement {
 	b := r.Bytes
 	sent := b.MemoryPrecopy + b.MemoryFinal + b.MemoryFaulted + b.MemoryPushed + b.FilesFinal + b.Metadata
 	rounds := 0
@@ -167,30 +169,31 @@ func fromReport(r migration.Report) []measurement {
 			rounds++
 		}
 	}
-	measured := []measurement{
-		{metricDowntime, r.DowntimeSeconds}, {metricHandoff, r.HandoffSeconds}, {metricTotal, r.TotalSeconds},
-		{metricSent, float64(sent)}, {metricFrozen, float64(r.Bytes.MemoryFinal)},
-		{metricUncompressed, float64(r.Bytes.Uncompressed)},
-		{metricRaw, float64(r.Bytes.MemoryRaw)},
-		{metricRounds, float64(rounds)},
+	measured := []results.Measurement{
+		{results.Downtime, r.DowntimeSeconds}, {results.Handoff, r.HandoffSeconds},
+		{results.Total, r.TotalSeconds},
+		{results.Sent, float64(sent)}, {results.Frozen, float64(r.Bytes.MemoryFinal)},
+		{results.Uncompressed, float64(r.Bytes.Uncompressed)},
+		{results.Raw, float64(r.Bytes.MemoryRaw)},
+		{results.Rounds, float64(rounds)},
 	}
-	return append(measured, phasesOf(r, true, metricPhase)...)
+	return append(measured, phasesOf(r, true, results.Phase)...)
 }
 
 // phasesOf adds up the phases of the downtime, or all others, by their names.
-func phasesOf(r migration.Report, downtime bool, metric string) []measurement {
-	var measured []measurement
+func phasesOf(r migration.Report, downtime bool, metric string) []results.Measurement {
+	var measured []results.Measurement
 	for _, phase := range r.Phases {
 		if phase.Downtime != downtime {
 			continue
 		}
 		name := fmt.Sprintf(metric, strings.ReplaceAll(phase.Name, "-", "_"))
-		i := slices.IndexFunc(measured, func(m measurement) bool { return m.metric == name })
+		i := slices.IndexFunc(measured, func(m results.Measurement) bool { return m.Metric == name })
 		if i < 0 {
 			i = len(measured)
-			measured = append(measured, measurement{metric: name})
+			measured = append(measured, results.Measurement{Metric: name})
 		}
-		measured[i].value += phase.Seconds
+		measured[i].Value += phase.Seconds
 	}
 	return measured
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
@@ -64,13 +65,14 @@ func (c IdleConfig) timing() (settle time.Duration, intervals int, interval time
 }
 
 // Idle measures the cost of an agent that has containers of Docker and other nodes to greet, but no work.
-func Idle(ctx context.Context, config IdleConfig) (result Result, err error) {
+func Idle(ctx context.Context, config IdleConfig) (result results.Result, err error) {
 	if err := config.validate(); err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	shared := Config{Lab: config.Lab, ImageCache: config.ImageCache, Progress: config.Progress}
 	s := &suite{config: shared, began: time.Now()}
-	result = Result{Suite: suiteIdle, Started: s.began.UTC(), Rows: []Row{}, Asked: []Asked{}}
+	result = results.Result{Suite: suiteIdle, Started: s.began.UTC(), Rows: []results.Row{},
+		Asked: []results.Asked{}}
 	if result.Host, err = s.prepare(); err != nil {
 		return result, err
 	}
@@ -91,14 +93,14 @@ func Idle(ctx context.Context, config IdleConfig) (result Result, err error) {
 			way += " (--agent)"
 		}
 		s.say("%s", way)
-		one := &series{workload: workload, link: linkFast, way: way}
+		one := &results.Series{Workload: workload, Link: linkFast, Way: way}
 		if err := s.idle(ctx, config, program, one); err != nil {
 			return result, fmt.Errorf("%s: %w", way, err)
 		}
-		result.Rows = append(result.Rows, one.rows()...)
+		result.Rows = append(result.Rows, one.Rows()...)
 	}
-	if row := find(result.Rows, workload, linkFast, way, metricAgentBusy); row != nil {
-		result.Asked = append(result.Asked, Asked{
+	if row := results.Find(result.Rows, workload, linkFast, way, metricAgentBusy); row != nil {
+		result.Asked = append(result.Asked, results.Asked{
 			What: "an idle agent takes less than 2 % of a processor", Way: way, Unit: "ratio",
 			Limit: idleLimit, Value: *row.Median, Met: *row.Median <= idleLimit,
 		})
@@ -117,7 +119,7 @@ func versionOf(ctx context.Context, program string) (string, error) {
 
 // idle measures one program's agent, in a lab of its own: the agent is on node a, and the simulated nodes
 // are on node b.
-func (s *suite) idle(ctx context.Context, config IdleConfig, program string, to *series) (err error) {
+func (s *suite) idle(ctx context.Context, config IdleConfig, program string, to *results.Series) (err error) {
 	if err := lab.Down(config.Lab); err != nil && !errors.Is(err, lab.ErrNoLab) {
 		return fmt.Errorf("what an earlier benchmark left: %w", err)
 	}

@@ -8,10 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // measureIdle takes the samples.
-func (s *suite) measureIdle(ctx context.Context, config IdleConfig, peers *idlePeers, to *series) error {
+func (s *suite) measureIdle(ctx context.Context, config IdleConfig, peers *idlePeers,
+	to *results.Series) error {
 	settle, intervals, interval := config.timing()
 	if err := pause(ctx, settle); err != nil {
 		return err
@@ -28,7 +31,7 @@ func (s *suite) measureIdle(ctx context.Context, config IdleConfig, peers *idleP
 		if err != nil {
 			return err
 		}
-		to.add(now.since(before))
+		to.Add(now.since(before))
 		before = now
 		s.say("interval %d of %d", n+1, intervals)
 	}
@@ -43,22 +46,23 @@ type idleLook struct {
 	count                 idleCount
 }
 
-func (l idleLook) since(before idleLook) []measurement {
+func (l idleLook) since(before idleLook) []results.Measurement {
 	took := l.at.Sub(before.at).Seconds()
 	hellos := l.count.Sent + l.count.Answered - before.count.Sent - before.count.Answered
 	failed := l.count.Failed - before.count.Failed
-	measured := []measurement{
+	measured := []results.Measurement{
 		{metricAgentBusy, (l.agent - before.agent) / took},
 		{metricDeviceBusy, (l.device - before.device) / took},
 		{metricDockerBusy, (l.docker - before.docker) / took},
 		{metricAgentHeld, float64(l.memory)},
 	}
 	if hellos+failed > 0 {
-		measured = append(measured, measurement{metricUnanswered, float64(failed) / float64(hellos+failed)})
+		measured = append(measured,
+			results.Measurement{metricUnanswered, float64(failed) / float64(hellos+failed)})
 	}
 	if hellos > 0 {
 		bytes := l.count.Bytes - before.count.Bytes
-		measured = append(measured, measurement{metricHello, float64(bytes) / float64(hellos)})
+		measured = append(measured, results.Measurement{metricHello, float64(bytes) / float64(hellos)})
 	}
 	return measured
 }

@@ -82,10 +82,10 @@ func TestIdleSamples(t *testing.T) {
 		metricUnanswered: 0.2, metricHello: 100,
 	}
 	for _, m := range now.since(before) {
-		if m.value != want[m.metric] {
-			t.Errorf("%s: %g, want %g", m.metric, m.value, want[m.metric])
+		if m.Value != want[m.Metric] {
+			t.Errorf("%s: %g, want %g", m.Metric, m.Value, want[m.Metric])
 		}
-		delete(want, m.metric)
+		delete(want, m.Metric)
 	}
 	if len(want) > 0 {
 		t.Errorf("not measured: %v", want)

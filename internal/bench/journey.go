@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
@@ -52,9 +53,10 @@ type journey struct {
 
 func journeys() []journey {
 	return []journey{
-		{ofPages("64MiB, 1 MB/s to 4 MB", pages.Config{Size: 64 * mebi, Rate: 1e6, Hot: 4e6}), "100mbit/10ms",
+		{ofPages("64MiB, 1 MB/s to 4 MB", pages.Config{Size: 64 * results.Mebi, Rate: 1e6, Hot: 4e6}),
+			"100mbit/10ms",
 			20 * time.Second, JourneyWays(), 3, 1},
-		{ofPages("32MiB, 0.2 MB/s to 2 MB", pages.Config{Size: 32 * mebi, Rate: 2e5, Hot: 2e6}),
+		{ofPages("32MiB, 0.2 MB/s to 2 MB", pages.Config{Size: 32 * results.Mebi, Rate: 2e5, Hot: 2e6}),
 			"20mbit/20ms", 40 * time.Second, JourneyWays(), 1, 0},
 	}
 }
@@ -63,12 +65,12 @@ func journeys() []journey {
 func JourneyNames() []string { return namesOf(journeys(), func(j journey) string { return j.name }) }
 
 // Journey measures the benefit of knowing a user's path, or of staging on all neighbours.
-func Journey(ctx context.Context, config Config) (Result, error) {
+func Journey(ctx context.Context, config Config) (results.Result, error) {
 	selected, err := selectTurns(config, journeys(), JourneyWays(), func(j *journey) turns {
 		return turns{title: j.name, ways: &j.ways, runs: &j.runs, quick: j.quick}
 	})
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	config.nodes = len(journeyNodes)
 	measure := func(ctx context.Context, s *suite) error {
@@ -100,7 +102,7 @@ func (s *suite) measureJourney(ctx context.Context, j journey) error {
 		}
 	}
 	return s.takeTurns(ctx, turns{title: j.name, ways: &j.ways, runs: &j.runs}, j.link,
-		func(way string) ([]measurement, error) {
+		func(way string) ([]results.Measurement, error) {
 			return s.travel(ctx, j, way)
 		})
 }
@@ -135,7 +137,8 @@ type traveller struct {
 }
 
 // travel makes one journey. It verifies all of the memory in the end.
-func (s *suite) travel(ctx context.Context, j journey, way string) (measured []measurement, err error) {
+func (s *suite) travel(ctx context.Context, j journey, way string) (measured []results.Measurement,
+	err error) {
 	g := newGodwitWay(s.bed, migration.PreCopy, j.containerWorkload, "")
 	t := &traveller{godwitWay: g, way: way, stay: j.stay, staged: map[string]float64{}}
 	if err := g.run(ctx); err != nil {
@@ -247,7 +250,7 @@ func (t *traveller) moveTo(ctx context.Context, node string) error {
 	return nil
 }
 
-func (t *traveller) measured() []measurement {
+func (t *traveller) measured() []results.Measurement {
 	vain := t.vain
 	for _, bytes := range t.staged {
 		vain += bytes
@@ -260,11 +263,12 @@ func (t *traveller) measured() []measurement {
 		b := r.Bytes
 		moved += float64(b.MemoryPrecopy + b.MemoryFinal + b.FilesPrecopy + b.FilesFinal + b.Metadata)
 	}
-	handoff := summarise(handoffs)
-	return []measurement{
-		{metricDowntime, summarise(downtimes).median}, {metricHandoff, handoff.median},
-		{metricWorst, handoff.high},
-		{metricTotal, summarise(totals).median}, {metricMoved, moved}, {metricStaged, t.used + vain},
+	handoff := results.Summarise(handoffs)
+	return []results.Measurement{
+		{results.Downtime, results.Summarise(downtimes).Median}, {results.Handoff, handoff.Median},
+		{metricWorst, handoff.High},
+		{results.Total, results.Summarise(totals).Median}, {metricMoved, moved},
+		{metricStaged, t.used + vain},
 		{metricVain, vain},
 		{metricAll, moved + t.used + vain},
 	}
@@ -276,35 +280,37 @@ const (
 	journeyBytes   = 1.5  // of the bytes with nothing staged, where the path is known
 )
 
-func judgeJourney(rows []Row) []Asked {
-	m := medians(rows)
-	var asked []Asked
+func judgeJourney(rows []results.Row) []results.Asked {
+	m := results.Medians(rows)
+	var asked []results.Asked
 	for _, j := range journeys() {
-		nothing := m.of(j.name, j.link, wayNothing, metricHandoff)
+		nothing := m.Of(j.name, j.link, wayNothing, results.Handoff)
 		for _, way := range []string{wayPath, wayNearest2} {
 			what := fmt.Sprintf("%s, %s: handoff at most %.2f x that with nothing staged", way, j.name,
 				journeyHandoff)
-			asked = append(asked, atMost(what, m.of(j.name, j.link, way, metricHandoff),
+			asked = append(asked, results.AtMost(what, m.Of(j.name, j.link, way, results.Handoff),
 				journeyHandoff*nothing))
 		}
-		bytes := atMost(fmt.Sprintf("%s, %s: sent in all at most %.1f x that with nothing staged", wayPath,
-			j.name, journeyBytes),
-			m.of(j.name, j.link, wayPath, metricAll),
-			journeyBytes*m.of(j.name, j.link, wayNothing, metricAll))
+		bytes := results.AtMost(
+			fmt.Sprintf("%s, %s: sent in all at most %.1f x that with nothing staged", wayPath,
+				j.name, journeyBytes),
+			m.Of(j.name, j.link, wayPath, metricAll),
+			journeyBytes*m.Of(j.name, j.link, wayNothing, metricAll))
 		bytes.Unit = "bytes"
 		asked = append(asked, bytes)
 	}
-	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
+	return slices.DeleteFunc(asked,
+		func(a results.Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
 // writeJourney prints a table for each workload.
-func (r Result) writeJourney(w io.Writer) {
-	r.writeWays(w, wayTable{
-		columns: []column{
-			{"downtime", metricDowntime}, {"handoff", metricHandoff}, {"worst", metricWorst},
-			{"total", metricTotal}, {"sent by moves", metricMoved},
+func writeJourney(r results.Result, w io.Writer) {
+	r.WriteWays(w, results.WayTable{
+		Columns: []results.Column{
+			{"downtime", results.Downtime}, {"handoff", results.Handoff}, {"worst", metricWorst},
+			{"total", results.Total}, {"sent by moves", metricMoved},
 			{"staged", metricStaged}, {"in vain", metricVain}, {"in all", metricAll},
 		},
-		ways: JourneyWays(),
+		Ways: JourneyWays(),
 	})
 }

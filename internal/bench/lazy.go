@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 const (
@@ -250,10 +252,11 @@ func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
 	if err != nil {
 		return moved{}, fmt.Errorf("%w%s", err, tail(l.fetching.log))
 	}
-	result := moved{resumed: time.Now(), measured: []measurement{
-		{metricDowntime, ready + copied + connected + restore},
-		{metricCheckpoint, ready}, {metricCopy, copied}, {metricConnect, connected}, {metricRestore, restore},
-		{metricImages, size},
+	result := moved{resumed: time.Now(), measured: []results.Measurement{
+		{results.Downtime, ready + copied + connected + restore},
+		{results.Checkpoint, ready}, {results.Copy, copied}, {results.Connect, connected},
+		{results.Restore, restore},
+		{results.Images, size},
 	}}
 	l.at = to
 	atResume()

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/network"
 )
@@ -54,43 +55,46 @@ func NetworkWayNames() []string { return namesOf(networkWays(), networkWay.title
 
 // Network measures the throughput of a TCP connection through the overlay between two nodes: two network
 // namespaces of this machine, joined by a link without loss or delay.
-func Network(ctx context.Context, config NetworkConfig) (Result, error) {
+func Network(ctx context.Context, config NetworkConfig) (results.Result, error) {
 	chosen, err := choose("way", networkWays(), networkWay.title, config.Ways)
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	if os.Geteuid() != 0 {
-		return Result{}, errors.New("a benchmark must run as root: it makes network namespaces")
+		return results.Result{}, errors.New("a benchmark must run as root: it makes network namespaces")
 	}
-	result := Result{Suite: suiteNetwork, Started: time.Now().UTC(), Rows: []Row{}, Asked: []Asked{}}
+	result := results.Result{Suite: suiteNetwork, Started: time.Now().UTC(), Rows: []results.Row{},
+		Asked: []results.Asked{}}
 	if result.Host, err = thisHost(criu.Tool{}); err != nil {
 		return result, err
 	}
 	for _, way := range chosen {
-		one := &series{workload: "one TCP connection", link: "veth", way: way.name}
+		one := &results.Series{Workload: "one TCP connection", Link: "veth", Way: way.name}
 		err := measureNetwork(ctx, config, way, one)
 		if ctx.Err() != nil {
 			return result, ctx.Err()
 		}
 		if err != nil {
-			one.note = err.Error() // even if the kernel has no WireGuard
+			one.Note = err.Error() // even if the kernel has no WireGuard
 		}
-		result.Rows = append(result.Rows, one.rows()...)
+		result.Rows = append(result.Rows, one.Rows()...)
 		if config.Progress != nil {
 			config.Progress(way.name + " is measured")
 		}
 	}
-	if row := find(result.Rows, "one TCP connection", "veth", "wireguard by the kernel",
+	if row := results.Find(result.Rows, "one TCP connection", "veth", "wireguard by the kernel",
 		metricCarried); row != nil {
 		result.Asked = append(result.Asked,
-			Asked{What: "WireGuard by the kernel carries 2 Gbit/s", Way: row.Way, Unit: "bytes_per_second",
+			results.Asked{What: "WireGuard by the kernel carries 2 Gbit/s", Way: row.Way,
+				Unit:  "bytes_per_second",
 				Least: true, Limit: kernelLeast, Value: *row.Median, Met: *row.Median >= kernelLeast})
 	}
 	return result, nil
 }
 
 // measureNetwork makes both nodes, measures, and removes them.
-func measureNetwork(ctx context.Context, config NetworkConfig, way networkWay, to *series) (failed error) {
+func measureNetwork(ctx context.Context, config NetworkConfig, way networkWay,
+	to *results.Series) (failed error) {
 	samples, long := 5, 3*time.Second
 	if config.Quick {
 		samples, long = 1, 300*time.Millisecond
@@ -119,7 +123,7 @@ func measureNetwork(ctx context.Context, config NetworkConfig, way networkWay, t
 		if err != nil {
 			return err
 		}
-		to.add([]measurement{{metricCarried, rate}, {metricBusy, busy}})
+		to.Add([]results.Measurement{{metricCarried, rate}, {metricBusy, busy}})
 	}
 	return nil
 }

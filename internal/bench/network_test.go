@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
@@ -23,12 +24,12 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, way := range NetworkWayNames() {
-		if !slices.ContainsFunc(result.Rows, func(r Row) bool { return r.Way == way }) {
+		if !slices.ContainsFunc(result.Rows, func(r results.Row) bool { return r.Way == way }) {
 			t.Errorf("%s has no row", way)
 		}
 	}
 	for _, way := range []string{"vxlan", "wireguard by a process"} {
-		row := find(result.Rows, "one TCP connection", "veth", way, metricCarried)
+		row := results.Find(result.Rows, "one TCP connection", "veth", way, metricCarried)
 		if row == nil || *row.Median <= 0 {
 			t.Errorf("%s: %+v", way, result.Rows)
 		}

@@ -20,11 +20,15 @@ type plug struct {
 	number byte
 }
 
-func (p plug) namespace() string      { return "/run/netns/" + p.name }
-func (p plug) gateway() netip.Addr    { return netip.AddrFrom4([4]byte{10, 66, p.number, 1}) }
-func (p plug) address() netip.Addr    { return netip.AddrFrom4([4]byte{10, 66, p.number, 2}) }
+func (p plug) namespace() string { return "/run/netns/" + p.name }
+
+func (p plug) gateway() netip.Addr { return netip.AddrFrom4([4]byte{10, 66, p.number, 1}) }
+
+func (p plug) address() netip.Addr { return netip.AddrFrom4([4]byte{10, 66, p.number, 2}) }
+
 func (p plug) server(port int) string { return netip.AddrPortFrom(p.address(), uint16(port)).String() }
-func (p plug) outside() string        { return "to-" + p.name }
+
+func (p plug) outside() string { return "to-" + p.name }
 
 func (b *bed) has(node, path string) bool {
 	full, err := b.path(node, path)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 const (
@@ -79,7 +81,7 @@ func (p *podmanWay) prepare(ctx context.Context, node string) error {
 }
 
 // move does not compress: the data of the workload is incompressible.
-func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
+func (p *podmanWay) move(ctx context.Context) ([]results.Measurement, error) {
 	from, to := p.at, other(p.at)
 	if err := p.bed.plugIn(ctx, to, p.plug); err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func (p *podmanWay) move(ctx context.Context) ([]measurement, error) {
 
 // podmanMove checkpoints a container with Podman into an archive, copies the archive, and restores from it.
 func (b *bed) podmanMove(ctx context.Context, from string, podman []string, container string,
-	options ...string) ([]measurement, error) {
+	options ...string) ([]results.Measurement, error) {
 	command := func(args ...string) []string {
 		return slices.Concat(podman, []string{"container"}, args,
 			options)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -19,16 +20,16 @@ const wayModel migration.Mode = "model"
 // for pages, how well the link is used; beside CRIU's own lazy migration. When it returns, it has cleaned
 // up the machine. If some ways failed, the result has the other measurements; the error lists Godwit's
 // failures.
-func PostCopy(ctx context.Context, config Config) (Result, error) {
+func PostCopy(ctx context.Context, config Config) (results.Result, error) {
 	chosen, err := config.selectedFollowings()
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	return postCopy(ctx, config, chosen)
 }
 
 // postCopy measures the selected workloads.
-func postCopy(ctx context.Context, config Config, chosen []following) (Result, error) {
+func postCopy(ctx context.Context, config Config, chosen []following) (results.Result, error) {
 	return runInTurns(ctx, config, suitePostCopy, func(ctx context.Context, s *suite) (err error) {
 		forbid, err := allowPipes()
 		if err != nil {
@@ -46,7 +47,7 @@ func (s *suite) follow(ctx context.Context, chosen []following) (err error) {
 	if err := daemons.start(ctx, s.bed); err != nil {
 		return err
 	}
-	model := following{name: "model", memory: pages.Config{Size: mebi}}.workload(false)
+	model := following{name: "model", memory: pages.Config{Size: results.Mebi}}.workload(false)
 	archive, err := s.buildImage(ctx, model)
 	if err != nil {
 		return err
@@ -89,14 +90,14 @@ func (s *suite) newFollower(name string, w containerWorkload, archive string, mo
 // followOne measures a workload in all ways. Each run has a container of its own.
 func (s *suite) followOne(ctx context.Context, f following, archive string, model bundle) error {
 	w := f.workload(s.config.Quick)
-	return s.takeTurns(ctx, f.turns(), f.link, func(way string) ([]measurement, error) {
+	return s.takeTurns(ctx, f.turns(), f.link, func(way string) ([]results.Measurement, error) {
 		return s.followOnce(ctx, f, s.newFollower(way, w, archive, model), w)
 	})
 }
 
 // followOnce moves a program once, while it works.
 func (s *suite) followOnce(ctx context.Context, f following, way follower,
-	w containerWorkload) (_ []measurement, err error) {
+	w containerWorkload) (_ []results.Measurement, err error) {
 	if err := s.setLink(linkFaster); err != nil {
 		return nil, err
 	}
@@ -133,7 +134,8 @@ func (s *suite) followOnce(ctx context.Context, f following, way follower,
 	if !move.partly {
 		move.came = float64(w.memory.Size)
 	}
-	measured := slices.Concat(move.measured, answered, []measurement{{metricProgram, float64(w.memory.Size)}})
+	measured := slices.Concat(move.measured, answered,
+		[]results.Measurement{{metricProgram, float64(w.memory.Size)}})
 	if f.access != "" || f.client {
 		measured = append(measured, fromAccessed(seen, move.came)...)
 	}
@@ -156,7 +158,7 @@ func verifyAsked(ctx context.Context, way follower) error {
 }
 
 // moveServed moves a program that may have a client.
-func (s *suite) moveServed(ctx context.Context, f following, way follower) (_ moved, _ []measurement,
+func (s *suite) moveServed(ctx context.Context, f following, way follower) (_ moved, _ []results.Measurement,
 	err error) {
 	if !f.client {
 		result, err := way.move(ctx, func() {})
@@ -193,9 +195,9 @@ func (s *suite) moveServed(ctx context.Context, f following, way follower) (_ mo
 		return result, nil, err
 	}
 	answered, gap, _ := client.seen(result.resumed)
-	measured := []measurement{{metricAnswered, answered.Seconds()}}
+	measured := []results.Measurement{{metricAnswered, answered.Seconds()}}
 	if way.keepsConnections() {
-		measured = append(measured, measurement{metricGap, gap.Seconds()})
+		measured = append(measured, results.Measurement{results.Gap, gap.Seconds()})
 	}
 	return result, measured, nil
 }

@@ -7,13 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
 // smallFollowing exercises the same code as the others, with little memory.
 func smallFollowing() following {
 	return following{
-		name: "small", memory: pages.Config{Size: 16 * mebi, Hot: 2 * mebi, Threads: 2}, link: linkFast,
+		name: "small", memory: pages.Config{Size: 16 * results.Mebi, Hot: 2 * results.Mebi, Threads: 2},
+		link:   linkFast,
 		access: pages.Jump, client: true,
 		ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
 	}
@@ -27,13 +29,14 @@ func TestPostCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for way, metrics := range map[string][]string{
-		wayLazy: {metricDowntime, metricGoodput, metricWaits, metricWaitP99, metricAnswered},
-		wayPostCopy: {metricDowntime, metricGoodput, metricWaits, metricWaitP99, metricAnswered, metricGap,
-			metricLate, metricServed},
-		wayHybrid: {metricDowntime, metricAnswered, metricGap},
+		wayLazy: {results.Downtime, results.Goodput, metricWaits, metricWaitP99, metricAnswered},
+		wayPostCopy: {results.Downtime, results.Goodput, metricWaits, metricWaitP99, metricAnswered,
+			results.Gap,
+			results.Late, results.Served},
+		wayHybrid: {results.Downtime, metricAnswered, results.Gap},
 	} {
 		for _, metric := range metrics {
-			if row := find(result.Rows, "small", linkFast, way, metric); row == nil ||
+			if row := results.Find(result.Rows, "small", linkFast, way, metric); row == nil ||
 				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s: %s is %+v, want one sample", way, metric, row)
 			}
@@ -71,11 +74,13 @@ func TestFollowings(t *testing.T) {
 }
 
 func TestQuickWorkloadIsSmaller(t *testing.T) {
-	f := following{memory: pages.Config{Size: 100 * mebi, Hot: 10 * mebi, Rate: 7}, size: 20 * mebi}
-	if got := *f.workload(true).memory; got.Size != 20*mebi || got.Hot != 2*mebi || got.Rate != 7 {
+	f := following{memory: pages.Config{Size: 100 * results.Mebi, Hot: 10 * results.Mebi, Rate: 7}, size: 20 *
+		results.Mebi}
+	if got := *f.workload(true).memory; got.Size != 20*results.Mebi || got.Hot != 2*results.Mebi ||
+		got.Rate != 7 {
 		t.Errorf("a quick run has %+v", got)
 	}
-	if got := *f.workload(false).memory; got.Size != 100*mebi || got.Hot != 10*mebi {
+	if got := *f.workload(false).memory; got.Size != 100*results.Mebi || got.Hot != 10*results.Mebi {
 		t.Errorf("a whole run has %+v", got)
 	}
 }
@@ -116,18 +121,18 @@ func TestSelectedFollowings(t *testing.T) {
 }
 
 // exampleFollowing is a result that just meets all requirements, with a factor on the measurements.
-func exampleFollowing(factor float64) []Row {
-	rows := []Row{
-		measuredRow(workloadSmall, linkFaster, wayPostCopy, metricDowntime, 0.05),
-		measuredRow(workload4096, linkFaster, wayPostCopy, metricDowntime, 0.23*factor),
-		measuredRow(workloadRewritten, linkFast, wayHybrid, metricDowntime, 0.2*factor),
-		measuredRow(workloadRewritten, linkFast, wayHybrid, metricSent, 110*factor),
-		measuredRow(workloadRewritten, linkFast, wayPreCopy, metricSent, 100),
-		measuredRow(workloadLoaded, linkFast, wayPostCopy, metricGoodput, 0.8*125e6/factor),
+func exampleFollowing(factor float64) []results.Row {
+	rows := []results.Row{
+		measuredRow(workloadSmall, linkFaster, wayPostCopy, results.Downtime, 0.05),
+		measuredRow(workload4096, linkFaster, wayPostCopy, results.Downtime, 0.23*factor),
+		measuredRow(workloadRewritten, linkFast, wayHybrid, results.Downtime, 0.2*factor),
+		measuredRow(workloadRewritten, linkFast, wayHybrid, results.Sent, 110*factor),
+		measuredRow(workloadRewritten, linkFast, wayPreCopy, results.Sent, 100),
+		measuredRow(workloadLoaded, linkFast, wayPostCopy, results.Goodput, 0.8*125e6/factor),
 		measuredRow(workloadJumps, linkMiddle, wayPostCopy, metricWaitP99, 0.025*factor),
 		measuredRow(workloadScans, linkFast, wayPostCopy, metricFaultsPer, 26214*factor),
-		measuredRow(workloadFollowingFog, linkMobility, wayPostCopy, metricTotal, 110*factor),
-		measuredRow(workloadFollowingFog, linkMobility, wayCold, metricTotal, 100),
+		measuredRow(workloadFollowingFog, linkMobility, wayPostCopy, results.Total, 110*factor),
+		measuredRow(workloadFollowingFog, linkMobility, wayCold, results.Total, 100),
 		measuredRow(workloadPartly, linkSlow, wayHybrid, metricAnswered, 3*factor),
 	}
 	return rows
@@ -149,13 +154,16 @@ func TestJudgeFollowing(t *testing.T) {
 
 func TestFollowingText(t *testing.T) {
 	rows := exampleFollowing(1)
-	rows = append(rows, measuredRow("late", linkFast, wayLazy, metricProgram, 7*mebi), measuredRow("late",
-		linkFast, wayLazy, metricDowntime, 0.5), measuredRow("late", linkFast, wayLazy, metricCame, 5*mebi))
+	rows = append(rows, measuredRow("late", linkFast, wayLazy, metricProgram, 7*results.Mebi),
+		measuredRow("late",
+			linkFast, wayLazy, results.Downtime, 0.5),
+		measuredRow("late", linkFast, wayLazy, results.Came, 5*results.Mebi))
 	rows = append(rows,
-		(&series{workload: "late", link: linkFast, way: wayHybrid, note: "it has gone\nfar away"}).rows()...)
+		(&results.Series{Workload: "late", Link: linkFast, Way: wayHybrid,
+			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
-	result := Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}
-	result.writeText(&text, func() { result.writeFollowing(&text) })
+	result := results.Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}
+	result.WriteText(&text, func() { writeFollowing(result, &text) })
 	for _, want := range []string{
 		"late, 1gbit/0.4ms (7.0 MiB)", "not in time", "criu lazy: 5.0 MiB had arrived",
 		"godwit hybrid: it has gone\n", "100.0 MB/s", "26214", "met, ",

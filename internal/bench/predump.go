@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -22,7 +23,7 @@ func (preDumpWay) name() string { return wayPreDump }
 // The two dumps are in neighbouring directories: the second one refers to the first.
 const dumpAhead, dumpRest = "ahead", "rest"
 
-func (p preDumpWay) move(ctx context.Context) ([]measurement, error) {
+func (p preDumpWay) move(ctx context.Context) ([]results.Measurement, error) {
 	from, to := p.at, other(p.at)
 	if err := p.bed.plugIn(ctx, to, p.plug); err != nil {
 		return nil, err
@@ -57,11 +58,12 @@ func (p preDumpWay) move(ctx context.Context) ([]measurement, error) {
 	}
 	p.at = to
 	down := checkpoint + copied + restore
-	return []measurement{
-		{metricDowntime, down}, {metricHandoff, ahead + first + down}, {metricTotal, ahead + first + down},
-		{metricRound, ahead},
-		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore},
-		{metricSent, size + rest}, {metricFreezeBytes, rest},
+	return []results.Measurement{
+		{results.Downtime, down}, {results.Handoff, ahead + first + down},
+		{results.Total, ahead + first + down},
+		{results.Round, ahead},
+		{results.Checkpoint, checkpoint}, {results.Copy, copied}, {results.Restore, restore},
+		{results.Sent, size + rest}, {results.FreezeBytes, rest},
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload"
 )
@@ -56,7 +57,7 @@ func (c *redisClient) forget() {
 }
 
 // waited returns how long the client had no answer since forget, even beyond the downtime.
-func (c *redisClient) waited(ctx context.Context, downtime float64) ([]measurement, error) {
+func (c *redisClient) waited(ctx context.Context, downtime float64) ([]results.Measurement, error) {
 	if c == nil {
 		return nil, nil
 	}
@@ -64,7 +65,7 @@ func (c *redisClient) waited(ctx context.Context, downtime float64) ([]measureme
 		return nil, err
 	}
 	gap := c.counter.Gap().Seconds()
-	return []measurement{{metricGap, gap}, {metricBeyond, gap - downtime}}, nil
+	return []results.Measurement{{results.Gap, gap}, {results.Beyond, gap - downtime}}, nil
 }
 
 // end also makes sure that nothing was lost: a quick switchover that loses requests does not count.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
@@ -31,7 +32,7 @@ type experiment struct {
 	asked   []demand
 	// why this machine cannot measure it, which is no failure; nil: it always can
 	needs   func(context.Context) error
-	measure func(context.Context, *subject) ([]measurement, error)
+	measure func(context.Context, *subject) ([]results.Measurement, error)
 }
 
 // ExperimentNames lists the experiments of Rounds.
@@ -40,17 +41,18 @@ func ExperimentNames() []string { return namesOf(experiments(), experiment.title
 func (e experiment) title() string { return e.name }
 
 // Rounds measures the costs of a pre-copy's parts, on processes of this machine outside of containers.
-func Rounds(ctx context.Context, config RoundsConfig) (Result, error) {
+func Rounds(ctx context.Context, config RoundsConfig) (results.Result, error) {
 	chosen, err := choose("experiment", experiments(), experiment.title, config.Experiments)
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	if os.Geteuid() != 0 {
-		return Result{}, errors.New("a benchmark must run as root: it looks at the memory of other processes")
+		return results.Result{},
+			errors.New("a benchmark must run as root: it looks at the memory of other processes")
 	}
 	if config.Program == "" {
 		if config.Program, err = os.Executable(); err != nil {
-			return Result{}, fmt.Errorf("find this program: %w", err)
+			return results.Result{}, fmt.Errorf("find this program: %w", err)
 		}
 	}
 	r := roundsSuite{config: config, began: time.Now()}
@@ -65,8 +67,9 @@ type roundsSuite struct {
 
 // all makes all experiments. If some failed, the result has the other measurements, and the error lists the
 // failures.
-func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (Result, error) {
-	result := Result{Suite: suiteRounds, Started: r.began.UTC(), Rows: []Row{}, Asked: []Asked{}}
+func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (results.Result, error) {
+	result := results.Result{Suite: suiteRounds, Started: r.began.UTC(), Rows: []results.Row{},
+		Asked: []results.Asked{}}
 	tool, err := criu.Find()
 	if err != nil {
 		r.say("%v", err) // only one experiment needs it, and reports its absence
@@ -80,7 +83,7 @@ func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (Result, err
 		if ctx.Err() != nil {
 			return result, ctx.Err()
 		}
-		result.Rows = append(result.Rows, one.rows()...)
+		result.Rows = append(result.Rows, one.Rows()...)
 		result.Asked = append(result.Asked, e.judge(result.Rows)...)
 		failed = errors.Join(failed, failure)
 	}
@@ -88,18 +91,18 @@ func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (Result, err
 }
 
 // run makes one experiment. It returns measurements made before a failure.
-func (r *roundsSuite) run(ctx context.Context, e experiment) (one *series, failure error) {
-	one = &series{workload: e.name, way: e.way}
+func (r *roundsSuite) run(ctx context.Context, e experiment) (one *results.Series, failure error) {
+	one = &results.Series{Workload: e.name, Way: e.way}
 	if e.needs != nil {
 		if err := e.needs(ctx); err != nil {
-			one.note = fmt.Sprintf("not on this machine: %v", err)
-			r.say("%s: %s", e.name, one.note)
+			one.Note = fmt.Sprintf("not on this machine: %v", err)
+			r.say("%s: %s", e.name, one.Note)
 			return one, nil
 		}
 	}
 	defer func() {
 		if failure != nil {
-			one.note = failure.Error()
+			one.Note = failure.Error()
 			failure = fmt.Errorf("%s: %w", e.name, failure)
 			r.say("%v", failure)
 		}
@@ -124,7 +127,7 @@ func (r *roundsSuite) run(ctx context.Context, e experiment) (one *series, failu
 		if err != nil {
 			return one, err
 		}
-		one.add(measured)
+		one.Add(measured)
 	}
 	return one, nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // TestExperiments: every experiment works with little memory; a test cannot judge the values.
@@ -23,12 +25,13 @@ func TestExperiments(t *testing.T) {
 	}
 	asked := 0
 	for _, e := range small {
-		rows := slices.DeleteFunc(slices.Clone(result.Rows), func(r Row) bool { return r.Workload != e.name })
+		rows := slices.DeleteFunc(slices.Clone(result.Rows),
+			func(r results.Row) bool { return r.Workload != e.name })
 		if len(rows) == 1 && rows[0].Note != "" && e.name == "pre-dump" {
 			continue // the kernel lacks a required feature
 		}
 		if len(rows) == 0 || slices.ContainsFunc(rows,
-			func(r Row) bool { return len(r.Samples) != 1 || unit(r.Metric) == "" }) {
+			func(r results.Row) bool { return len(r.Samples) != 1 || results.Unit(r.Metric) == "" }) {
 			t.Errorf("%s: rows %+v, want one sample of each metric, whose unit is known", e.name, rows)
 		}
 		asked += len(e.asked)
@@ -48,13 +51,13 @@ func TestInterruptedRounds(t *testing.T) {
 }
 
 func TestDemands(t *testing.T) {
-	rows := []Row{measuredRow("x", "", "w", "a_seconds", 2),
+	rows := []results.Row{measuredRow("x", "", "w", "a_seconds", 2),
 		measuredRow("x", "", "w", "b_bytes_per_second", 3e9)}
 	e := experiment{name: "x", way: "w", asked: []demand{
 		{what: "quick", metric: "a_seconds", most: 1},
 		{what: "much", metric: "b_bytes_per_second", least: 1e9}, {what: "else", metric: "c_ratio"},
 	}}
-	want := []Asked{
+	want := []results.Asked{
 		{What: "quick", Unit: "seconds", Limit: 1, Value: 2},
 		{What: "much", Unit: "bytes_per_second", Least: true, Limit: 1e9, Value: 3e9, Met: true},
 	}
@@ -63,8 +66,8 @@ func TestDemands(t *testing.T) {
 		t.Errorf("judged %+v, want %+v", got, want)
 	}
 	var text strings.Builder
-	result := Result{Suite: suiteRounds, Rows: rows, Asked: got}
-	result.writeText(&text, func() { result.writeMetrics(&text) })
+	result := results.Result{Suite: suiteRounds, Rows: rows, Asked: got}
+	result.WriteText(&text, func() { result.WriteMetrics(&text) })
 	for _, want := range []string{"3.00 GB/s", "met, 2.00 GB/s to spare", "NOT met: 1.00 s too much (100%)"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text has no %q:\n%s", want, text.String())

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/memory"
@@ -29,6 +30,8 @@ const (
 	workloadRecogniser = "recogniser"
 )
 
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
 // The links: bandwidth in each direction, and round trip.
 const (
 	linkFast     = "1gbit/0.4ms"
@@ -50,28 +53,6 @@ const (
 
 // WayNames lists the ways in which the suite switchover moves containers, in the order of their turns.
 func WayNames() []string { return []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} }
-
-// Metrics of several ways.
-const (
-	metricDowntime     = "downtime_seconds" // the container does not run
-	metricCheckpoint   = "checkpoint_seconds"
-	metricCopy         = "copy_seconds"
-	metricRestore      = "restore_seconds"
-	metricGap          = "client_gap_seconds" // longest time between two answers
-	metricBeyond       = "client_gap_beyond_downtime_seconds"
-	metricHandoff      = "handoff_seconds"
-	metricTotal        = "total_seconds"
-	metricSent         = "sent_bytes"         // in total
-	metricFrozen       = "sent_frozen_bytes"  // of these, memory in the freeze
-	metricUncompressed = "uncompressed_bytes" // sent bytes without compression
-	// size of that memory and execution state, in whole pages
-	metricRaw    = "raw_bytes"
-	metricRounds = "rounds" // before the freeze
-	// memory of the container's processes before the first move, shared pages once
-	metricMemory = "source_memory_bytes"
-	metricGrowth = "target_memory_ratio" // the same at the target, when everything is there
-	metricPhase  = "phase_%s_seconds"    // a part of the downtime
-)
 
 // containerWorkload is a program in the containers that are moved.
 type containerWorkload struct {
@@ -113,13 +94,13 @@ func scenarios() []scenario {
 		{redis, fast, all, 7, 3, 2},
 		{redis, []string{linkMiddle}, all, 5, 0, 0},
 		{redis, []string{linkDistant}, all, 2, 0, 0},
-		{ofPages(workloadIdle64, pages.Config{Size: 64 * mebi}), faster, own, 5, 3, 2},
-		{ofPages(workloadIdle1024, pages.Config{Size: gibi}), fast, own, 3, 0, 0},
-		{ofPages(workloadIdle4096, pages.Config{Size: 4 * gibi}), faster, preCopy, 3, 0, 0},
-		{ofPages(workloadBusy, pages.Config{Size: gibi, Rate: 10e6}), fast, withRsync, 3, 1, 0},
-		{ofPages(workloadShared, pages.Config{Size: 256 * mebi, Kind: pages.Shared}), fast,
+		{ofPages(workloadIdle64, pages.Config{Size: 64 * results.Mebi}), faster, own, 5, 3, 2},
+		{ofPages(workloadIdle1024, pages.Config{Size: results.Gibi}), fast, own, 3, 0, 0},
+		{ofPages(workloadIdle4096, pages.Config{Size: 4 * results.Gibi}), faster, preCopy, 3, 0, 0},
+		{ofPages(workloadBusy, pages.Config{Size: results.Gibi, Rate: 10e6}), fast, withRsync, 3, 1, 0},
+		{ofPages(workloadShared, pages.Config{Size: 256 * results.Mebi, Kind: pages.Shared}), fast,
 			append([]string{wayFloor}, own...), 3, 1, 0},
-		{ofPages(workloadForked, pages.Config{Size: 256 * mebi, Processes: 4}), fast, own, 3, 1, 0},
+		{ofPages(workloadForked, pages.Config{Size: 256 * results.Mebi, Processes: 4}), fast, own, 3, 1, 0},
 		// Study B does not say which pages are written: here the same 10 MB are written again and again.
 		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}), []string{linkMobility},
 			withRsync, 1, 0, 0},

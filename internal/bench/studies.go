@@ -8,54 +8,45 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 const suiteStudies = "studies"
 
-// Trace is the answers that a client saw around one move.
-type Trace struct {
-	Workload string `json:"workload"`
-	Link     string `json:"link"`
-	Way      string `json:"way"`
-	Run      int    `json:"run"`
-	// Points are when an answer came, in seconds since the request for the move, and how long it had taken.
-	Points [][2]float64 `json:"points"`
-}
-
 // studyRun is one run of the suite studies, which can go on with an earlier one.
 type studyRun struct {
 	*suite
-	traces []Trace
-	host   Host
+	traces []results.Trace
+	host   results.Host
 	kept   time.Time // when the result was last saved
 }
 
 // Studies repeats the experiments of the studies with which Godwit is compared: their workloads, over their
 // links, in Godwit's ways and in theirs. When it returns, it has cleaned up the machine. If some ways
 // failed, the result has the other measurements; the error lists Godwit's failures.
-func Studies(ctx context.Context, config Config) (Result, error) {
+func Studies(ctx context.Context, config Config) (results.Result, error) {
 	chosen, err := config.selectedTrials()
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	return studies(ctx, config, chosen)
 }
 
 // studies measures the selected trials.
-func studies(ctx context.Context, config Config, chosen []trial) (Result, error) {
+func studies(ctx context.Context, config Config, chosen []trial) (results.Result, error) {
 	if err := needRoot(); err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	config.users = true
 	s := &studyRun{suite: &suite{config: config, began: time.Now()}}
 	var err error
 	if s.host, err = s.prepare(); err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	if err := s.goOn(); err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	s.kept = time.Now()
 	err = s.inLab(ctx, func(ctx context.Context) error { return s.tryAll(ctx, chosen) })
@@ -146,7 +137,7 @@ func (s *studyRun) tryOver(ctx context.Context, t trial, g *godwitApp, link stri
 	}
 	for run := range t.runs {
 		for i, way := range ways {
-			if all[i].note != "" || all[i].runs > run {
+			if all[i].Note != "" || all[i].Runs > run {
 				continue
 			}
 			s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
@@ -171,11 +162,11 @@ func (s *studyRun) tryOver(ctx context.Context, t trial, g *godwitApp, link stri
 }
 
 // newTrialSeries also includes earlier measurements of some ways.
-func (s *studyRun) newTrialSeries(t trial, link string, ways []string) []*series {
-	all := make([]*series, len(ways))
+func (s *studyRun) newTrialSeries(t trial, link string, ways []string) []*results.Series {
+	all := make([]*results.Series, len(ways))
 	for i, way := range ways {
 		if all[i] = s.known(t.title(), link, way); all[i] == nil {
-			all[i] = &series{workload: t.title(), link: link, way: way}
+			all[i] = &results.Series{Workload: t.title(), Link: link, Way: way}
 			s.series = append(s.series, all[i])
 		}
 	}
@@ -191,7 +182,7 @@ func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways 
 		all := s.newTrialSeries(t, link, lacking)
 		for run := range t.runs {
 			for i, way := range lacking {
-				if all[i].note != "" || all[i].runs > run {
+				if all[i].Note != "" || all[i].Runs > run {
 					continue
 				}
 				s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
@@ -215,7 +206,7 @@ func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways 
 
 func (s *studyRun) tryAbsentOnce(
 	ctx context.Context, t trial, archive, link, way string,
-) (measured []measurement, points [][2]float64, err error) {
+) (measured []results.Measurement, points [][2]float64, err error) {
 	g := newGodwitApp(s.bed, t.app, archive)
 	defer func() {
 		err = errors.Join(err, g.stop(context.WithoutCancel(ctx)))
@@ -244,12 +235,12 @@ func (s *studyRun) tryAbsentOnce(
 }
 
 // withLimits adds a lower bound of the time for as many bytes: bytes over bandwidth.
-func withLimits(measured []measurement, bandwidth, rtt float64) []measurement {
-	for metric, limit := range map[string]string{metricFreezeBytes: metricDowntimeLimit,
-		metricSent: metricTotalLimit} {
+func withLimits(measured []results.Measurement, bandwidth, rtt float64) []results.Measurement {
+	for metric, limit := range map[string]string{results.FreezeBytes: metricDowntimeLimit,
+		results.Sent: metricTotalLimit} {
 		for _, m := range measured {
-			if m.metric == metric {
-				measured = append(measured, measurement{limit, m.value/bandwidth + rtt/2})
+			if m.Metric == metric {
+				measured = append(measured, results.Measurement{limit, m.Value/bandwidth + rtt/2})
 			}
 		}
 	}

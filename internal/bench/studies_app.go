@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/lab/workload"
@@ -287,12 +288,12 @@ func (g *godwitApp) stop(ctx context.Context) error {
 
 // moveBy moves the container to the other node, and returns the measurements and the client's answers from
 // a second before the request on.
-func (g *godwitApp) moveBy(ctx context.Context, way string) ([]measurement, [][2]float64, error) {
+func (g *godwitApp) moveBy(ctx context.Context, way string) ([]results.Measurement, [][2]float64, error) {
 	mode, staged := wayParts(way)
 	if err := awaitAnswers(ctx, g.client); err != nil {
 		return nil, nil, err
 	}
-	var measured []measurement
+	var measured []results.Measurement
 	if staged {
 		took, err := g.stage(ctx)
 		if err != nil {
@@ -313,9 +314,10 @@ func (g *godwitApp) moveBy(ctx context.Context, way string) ([]measurement, [][2
 	if err := awaitAnswers(ctx, g.client); err != nil {
 		return nil, nil, err
 	}
-	measured = append(measured, measurement{metricGap, g.client.Answers().Gap(requested).Seconds()})
+	measured = append(measured, results.Measurement{results.Gap, g.client.Answers().Gap(requested).Seconds()})
 	if _, plays := g.client.(*player.Player); plays {
-		measured = append(measured, measurement{metricStill, stopsOf(g.client).Seconds - stopped.Seconds})
+		measured = append(measured,
+			results.Measurement{metricStill, stopsOf(g.client).Seconds - stopped.Seconds})
 	}
 	return measured, points(g.client, requested), nil
 }

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 // request moves the container to the other node.
-func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measurement, error) {
+func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]results.Measurement, error) {
 	var report migration.Report
 	command := []string{"migrate", g.container(), other(g.at), "--json", "--mode"}
 	switch mode {
@@ -28,14 +29,14 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 	b := report.Bytes
 	measured := append(fromReport(report), fromPush(report)...)
 	for i := range measured {
-		if m := &measured[i]; m.metric == metricSent {
-			m.value += float64(b.FilesPrecopy + b.Layers) // of files, it has the bytes sent in the freeze
+		if m := &measured[i]; m.Metric == results.Sent {
+			m.Value += float64(b.FilesPrecopy + b.Layers) // of files, it has the bytes sent in the freeze
 		}
 	}
 	measured = append(measured, phasesOf(report, false, metricStep)...)
 	return append(measured,
-		measurement{metricLink, sent}, measurement{metricLayers, float64(b.Layers)},
-		measurement{metricFreezeBytes, float64(b.MemoryFinal + b.FilesFinal)},
+		results.Measurement{results.Link, sent}, results.Measurement{results.Layers, float64(b.Layers)},
+		results.Measurement{results.FreezeBytes, float64(b.MemoryFinal + b.FilesFinal)},
 	), nil
 }
 
@@ -43,13 +44,13 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 const modeStopped migration.Mode = "restart 0"
 
 // stage copies the container's memory to the other node before the request to move.
-func (g *godwitApp) stage(ctx context.Context) ([]measurement, error) {
+func (g *godwitApp) stage(ctx context.Context) ([]results.Measurement, error) {
 	began := time.Now()
 	sent, err := g.bed.counted(func() error {
 		_, err := g.bed.exec(ctx, g.at, program, "stage", g.container(), other(g.at))
 		return err
 	})
-	return []measurement{{metricStage, time.Since(began).Seconds()}, {metricStageBytes, sent}}, err
+	return []results.Measurement{{metricStage, time.Since(began).Seconds()}, {metricStageBytes, sent}}, err
 }
 
 // removeVolume removes a volume of Godwit's from a node that may have it.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -40,7 +41,7 @@ func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways [
 		return err
 	}
 	for _, way := range ways {
-		var all []*series
+		var all []*results.Series
 		for _, link := range t.links {
 			all = append(all, s.newTrialSeries(t, link, s.lacking(t, []string{link}, []string{way}))...)
 		}
@@ -50,7 +51,7 @@ func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways [
 		}
 		if err != nil {
 			for _, one := range all {
-				if one.runs < t.runs && one.note == "" {
+				if one.Runs < t.runs && one.Note == "" {
 					s.giveUp(one, err)
 				}
 			}
@@ -88,7 +89,7 @@ func (s *studyRun) newMover(
 }
 
 // tryPeer measures one way over all links.
-func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*series) (err error) {
+func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*results.Series) (err error) {
 	if p, is := m.(peerMover); is && p.cannot != nil {
 		if err := p.cannot(ctx); err != nil {
 			return fmt.Errorf("not on this machine: %w", err)
@@ -101,8 +102,8 @@ func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*series)
 		}
 	}()
 	for _, one := range all {
-		for one.runs < t.runs {
-			s.say("%s, %s, %s: run %d of %d", one.workload, one.link, one.way, one.runs+1, t.runs)
+		for one.Runs < t.runs {
+			s.say("%s, %s, %s: run %d of %d", one.Workload, one.Link, one.Way, one.Runs+1, t.runs)
 			first := !started
 			if started && m.afresh() {
 				first, started = true, false
@@ -110,7 +111,7 @@ func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*series)
 					return err
 				}
 			}
-			measured, points, err := s.movePeer(ctx, t, m, one.link, first)
+			measured, points, err := s.movePeer(ctx, t, m, one.Link, first)
 			started = true
 			if err != nil {
 				return err
@@ -126,7 +127,7 @@ func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*series)
 // movePeer moves a service once, after a client has used it.
 func (s *studyRun) movePeer(
 	ctx context.Context, t trial, m mover, link string, first bool,
-) (_ []measurement, seen [][2]float64, err error) {
+) (_ []results.Measurement, seen [][2]float64, err error) {
 	if err := s.setLink(linkFaster); err != nil {
 		return nil, nil, err
 	}
@@ -163,7 +164,7 @@ func (s *studyRun) movePeer(
 	if err := awaitAnswers(ctx, client); err != nil {
 		return nil, nil, err
 	}
-	measured = append(measured, measurement{metricGap, client.Answers().Gap(requested).Seconds()})
+	measured = append(measured, results.Measurement{results.Gap, client.Answers().Gap(requested).Seconds()})
 	seen = points(client, requested)
 	checking, cancel := context.WithTimeout(ctx, appPatience)
 	defer cancel()
@@ -171,17 +172,17 @@ func (s *studyRun) movePeer(
 }
 
 // withTotal adds the total time for ways that do nothing before the freeze.
-func withTotal(measured []measurement) []measurement {
-	if slices.ContainsFunc(measured, func(m measurement) bool { return m.metric == metricTotal }) {
+func withTotal(measured []results.Measurement) []results.Measurement {
+	if slices.ContainsFunc(measured, func(m results.Measurement) bool { return m.Metric == results.Total }) {
 		return measured
 	}
 	for _, m := range measured {
-		switch m.metric {
-		case metricDowntime:
-			measured = append(measured, measurement{metricTotal, m.value},
-				measurement{metricHandoff, m.value})
-		case metricSent:
-			measured = append(measured, measurement{metricFreezeBytes, m.value})
+		switch m.Metric {
+		case results.Downtime:
+			measured = append(measured, results.Measurement{results.Total, m.Value},
+				results.Measurement{results.Handoff, m.Value})
+		case results.Sent:
+			measured = append(measured, results.Measurement{results.FreezeBytes, m.Value})
 		}
 	}
 	return measured
@@ -195,7 +196,8 @@ type peerMover struct {
 }
 
 func (p peerMover) keepsClient() bool { return false }
-func (p peerMover) afresh() bool      { return false }
+
+func (p peerMover) afresh() bool { return false }
 
 func (p peerMover) where() (machine, address string) {
 	switch w := p.way.(type) {
@@ -216,13 +218,15 @@ type lazyMover struct {
 }
 
 func (l lazyMover) keepsClient() bool { return false }
-func (l lazyMover) afresh() bool      { return true }
+
+func (l lazyMover) afresh() bool { return true }
+
 func (l lazyMover) where() (machine, address string) {
 	return l.at, l.plug.server(l.app.port)
 }
 
 // move notes the size of the memory, and adds the push to the total time.
-func (l lazyMover) move(ctx context.Context) ([]measurement, error) {
+func (l lazyMover) move(ctx context.Context) ([]results.Measurement, error) {
 	pid, err := l.container.pid(ctx, l.at)
 	if err != nil {
 		return nil, err
@@ -236,15 +240,15 @@ func (l lazyMover) move(ctx context.Context) ([]measurement, error) {
 	}
 	measured := withTotal(result.measured)
 	for _, m := range result.measured {
-		if m.metric == metricPush {
+		if m.Metric == results.Push {
 			for i := range measured {
-				if measured[i].metric == metricTotal {
-					measured[i].value += m.value
+				if measured[i].Metric == results.Total {
+					measured[i].Value += m.Value
 				}
 			}
 		}
 	}
-	return append(measured, measurement{metricSent, l.size}), nil
+	return append(measured, results.Measurement{results.Sent, l.size}), nil
 }
 
 // restartMover is study D's way without a cluster: rsync copies the volume while the service runs, or not
@@ -277,7 +281,8 @@ func (r *restartMover) name() string {
 }
 
 func (r *restartMover) keepsClient() bool { return true }
-func (r *restartMover) afresh() bool      { return true }
+
+func (r *restartMover) afresh() bool { return true }
 
 func (r *restartMover) where() (machine, address string) {
 	return r.now.Load().(string), r.plug.server(r.app.port)
@@ -294,7 +299,7 @@ func (r *restartMover) start(ctx context.Context) error {
 	return r.container.start(ctx, r.at)
 }
 
-func (r *restartMover) move(ctx context.Context) ([]measurement, error) {
+func (r *restartMover) move(ctx context.Context) ([]results.Measurement, error) {
 	from, to := r.at, other(r.at)
 	dir, err := r.container.mountDir(nodes[0], r.app.volume)
 	if err != nil {
@@ -330,10 +335,10 @@ func (r *restartMover) move(ctx context.Context) ([]measurement, error) {
 		return nil, err
 	}
 	down := stop + again + start
-	return []measurement{
-		{metricDowntime, down}, {metricHandoff, first + down}, {metricTotal, first + down},
-		{metricStop, stop}, {metricCopy, again},
-		{metricStart, start}, {metricSent, sent - before}, {metricFreezeBytes, sent - between},
+	return []results.Measurement{
+		{results.Downtime, down}, {results.Handoff, first + down}, {results.Total, first + down},
+		{metricStop, stop}, {results.Copy, again},
+		{metricStart, start}, {results.Sent, sent - before}, {results.FreezeBytes, sent - between},
 	}, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // TestResume: measurements in pieces, in any order and with an interruption, give one result, and nothing
@@ -15,15 +17,15 @@ func TestResume(t *testing.T) {
 	box, film := trial{study: "a", app: busyboxApp(), runs: 2}, trial{study: "c", app: videoApp(), runs: 2}
 	measure := func(of trial, ways ...string) *studyRun {
 		s := &studyRun{suite: &suite{config: Config{File: file, Resume: true}, began: time.Now()},
-			host: Host{Cores: 2, Kernel: "6", Load: float64(of.runs)}}
+			host: results.Host{Cores: 2, Kernel: "6", Load: float64(of.runs)}}
 		if err := s.goOn(); err != nil {
 			t.Fatal(err)
 		}
 		for _, one := range s.newTrialSeries(of, linkFast, s.lacking(of, []string{linkFast}, ways)) {
 			s.kept = time.Time{} // it is long ago
-			points := [][2]float64{{float64(one.runs), 1}}
-			if err := s.measured(one, []measurement{{metricDowntime, float64(one.runs + 1)},
-				{metricTotal, 5}}, points); err != nil {
+			points := [][2]float64{{float64(one.Runs), 1}}
+			if err := s.measured(one, []results.Measurement{{results.Downtime, float64(one.Runs + 1)},
+				{results.Total, 5}}, points); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,7 +46,7 @@ func TestResume(t *testing.T) {
 		t.Errorf("what was measured, and what has failed, is not told apart: %+v", s.series)
 	}
 	result := s.resultOfStudies()
-	row := find(result.Rows, box.title(), linkFast, wayRsync, metricDowntime)
+	row := results.Find(result.Rows, box.title(), linkFast, wayRsync, results.Downtime)
 	if row == nil || !slices.Equal(row.Samples, []float64{1, 2}) || *row.Median != 1.5 {
 		t.Errorf("the samples of two pieces: %+v", row)
 	}

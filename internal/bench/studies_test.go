@@ -1,11 +1,12 @@
 package bench
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // shortTrials move the small workloads of the studies, so that each mode has its turn; if the environment
@@ -44,13 +45,13 @@ func TestStudies(t *testing.T) {
 	}
 	for _, s := range shortTrials() {
 		for _, way := range s.ways {
-			for _, metric := range []string{metricDowntime, metricTotal, metricTotalLimit} {
-				if row := find(result.Rows, s.title(), linkFast, way, metric); row == nil ||
+			for _, metric := range []string{results.Downtime, results.Total, metricTotalLimit} {
+				if row := results.Find(result.Rows, s.title(), linkFast, way, metric); row == nil ||
 					len(row.Samples) != 1 || *row.Median <= 0 {
 					t.Errorf("%s, %s: %s is %+v, want one sample", s.title(), way, metric, row)
 				}
 			}
-			if row := find(result.Rows, s.title(), linkFast, way, metricGap); isGodwit(way) &&
+			if row := results.Find(result.Rows, s.title(), linkFast, way, results.Gap); isGodwit(way) &&
 				(row == nil || *row.Median <= 0) {
 				t.Errorf("%s, %s: the client's longest gap is %+v", s.title(), way, row)
 			}
@@ -127,35 +128,15 @@ func TestSelectedTrials(t *testing.T) {
 	}
 }
 
-// TestInterval compares with tables of the intervals of order statistics: of 6 samples all, of 9 the 2nd to
-// the 8th, of 20 the 6th to the 15th.
-func TestInterval(t *testing.T) {
-	for _, want := range []struct {
-		samples, low, high int
-		certainty          float64
-	}{{1, 1, 1, 0}, {2, 1, 2, 0.5}, {5, 1, 5, 0.9375}, {6, 1, 6, 0.96875}, {9, 2, 8, 0.9609},
-		{20, 6, 15, 0.9586}} {
-		var samples []float64
-		for i := range want.samples {
-			samples = append(samples, float64(want.samples-i))
-		}
-		low, high, certainty := interval(samples)
-		if low != float64(want.low) || high != float64(want.high) ||
-			math.Abs(certainty-want.certainty) > 1e-4 {
-			t.Errorf("%d samples: from %v to %v with %v, want %+v", want.samples, low, high, certainty, want)
-		}
-	}
-}
-
 func TestJudgeStudies(t *testing.T) {
 	workload := (&trial{study: "a", app: recogniserApp()}).title()
-	value := func(way, metric string, v float64) Row {
-		return Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
+	value := func(way, metric string, v float64) results.Row {
+		return results.Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
 	}
-	rows := []Row{
-		value(wayCold, metricDowntime, 20), value(wayHybrid, metricDowntime, 0.3),
-		value(wayPostCopy, metricDowntime, 0.2),
-		value(wayStagedHybrid, metricSent, 30*mega), value(wayPostCopy, metricDowntimeLimit, 0.1),
+	rows := []results.Row{
+		value(wayCold, results.Downtime, 20), value(wayHybrid, results.Downtime, 0.3),
+		value(wayPostCopy, results.Downtime, 0.2),
+		value(wayStagedHybrid, results.Sent, 30*mega), value(wayPostCopy, metricDowntimeLimit, 0.1),
 	}
 	asked := judgeStudies(withPublished(rows))
 	if len(asked) != 2 {
@@ -168,7 +149,7 @@ func TestJudgeStudies(t *testing.T) {
 	if sent := asked[1]; sent.Limit != 21.2*mega || sent.Met {
 		t.Errorf("sent: %+v", sent)
 	}
-	asked = judgeStudies(withPublished(append(rows, value(wayAuto, metricDowntime, 0.9))))
+	asked = judgeStudies(withPublished(append(rows, value(wayAuto, results.Downtime, 0.9))))
 	if down := asked[0]; down.Way != wayAuto || down.Met {
 		t.Errorf("with the automatic choice measured, which is what counts: %+v", down)
 	}

@@ -26,7 +26,6 @@ func StudyWays() []string {
 
 // Metrics of the suite studies.
 const (
-	metricFreezeBytes   = "freeze_bytes"           // memory and files sent in the freeze
 	metricDowntimeLimit = "downtime_limit_seconds" // minimum for these bytes at the link's bandwidth
 	metricTotalLimit    = "total_limit_seconds"    // the same for all bytes sent
 	metricStep          = "step_%s_seconds"        // a phase in which the container runs

@@ -1,28 +1,32 @@
 package bench
 
-import "io"
+import (
+	"io"
+
+	"github.com/godwit/godwit/internal/bench/results"
+)
 
 // WriteText prints a result for people: a table for each workload and link, and the requirements.
-func WriteText(w io.Writer, r Result) {
-	r.writeText(w, func() { writeRows(w, r) })
+func WriteText(w io.Writer, r results.Result) {
+	r.WriteText(w, func() { writeRows(w, r) })
 }
 
 // writeRows prints the rows of a result as its suite prints them.
-func writeRows(w io.Writer, r Result) {
+func writeRows(w io.Writer, r results.Result) {
 	switch r.Suite {
 	case suiteRounds, suiteNetwork, suiteIdle:
-		r.writeMetrics(w)
+		r.WriteMetrics(w)
 	case suitePostCopy:
-		r.writeFollowing(w)
+		writeFollowing(r, w)
 	case suiteJourney:
-		r.writeJourney(w)
+		writeJourney(r, w)
 	case suiteFiles:
-		r.writeCopying(w)
+		writeCopying(r, w)
 	case suiteEngines:
-		r.writeEngines(w)
+		writeEngines(r, w)
 	case suiteStudies:
-		r.writeStudies(w)
+		writeStudies(r, w)
 	default:
-		r.writeMoves(w)
+		writeMoves(r, w)
 	}
 }

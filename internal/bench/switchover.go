@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/lab"
@@ -44,7 +45,7 @@ type suite struct {
 	config      Config
 	bed         *bed
 	began       time.Time
-	series      []*series
+	series      []*results.Series
 	memoryImage string         // archive of the image with this program, if it was made
 	undo        []func() error // at the end
 	failed      []error        // earlier measurements are reported all the same
@@ -53,12 +54,13 @@ type suite struct {
 // Switchover measures how long a container stands still when it is moved, by Godwit and in other ways. When
 // it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements,
 // and the error lists the failures.
-func Switchover(ctx context.Context, config Config) (result Result, err error) {
+func Switchover(ctx context.Context, config Config) (result results.Result, err error) {
 	s, chosen, err := newSuite(config)
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
-	result = Result{Suite: suiteSwitchover, Started: s.began.UTC(), Rows: []Row{}, Asked: []Asked{}}
+	result = results.Result{Suite: suiteSwitchover, Started: s.began.UTC(), Rows: []results.Row{},
+		Asked: []results.Asked{}}
 	if result.Host, err = s.prepare(); err != nil {
 		return result, err
 	}
@@ -69,7 +71,7 @@ func Switchover(ctx context.Context, config Config) (result Result, err error) {
 	defer func() { err = errors.Join(err, unmake()) }()
 	err = s.inLab(ctx, func(ctx context.Context) error { return s.measure(ctx, chosen) })
 	for _, one := range s.series {
-		result.Rows = append(result.Rows, one.rows()...)
+		result.Rows = append(result.Rows, one.Rows()...)
 	}
 	result.Asked = judge(result.Rows)
 	return result, err
@@ -112,14 +114,14 @@ func newSuite(config Config) (*suite, []scenario, error) {
 }
 
 // prepare finds the programs, before it makes anything.
-func (s *suite) prepare() (Host, error) {
+func (s *suite) prepare() (results.Host, error) {
 	tool, err := criu.Find()
 	if err != nil {
-		return Host{}, err
+		return results.Host{}, err
 	}
 	runc, err := findRunc()
 	if err != nil {
-		return Host{}, err
+		return results.Host{}, err
 	}
 	s.bed = &bed{criu: tool, runc: runc}
 	return thisHost(tool)
@@ -282,10 +284,10 @@ func (s *suite) warm(ctx context.Context, sc scenario, link string, contenders [
 	return nil
 }
 
-func newSeries(sc scenario, link string, contenders []*contender) []*series {
-	all := make([]*series, len(contenders))
+func newSeries(sc scenario, link string, contenders []*contender) []*results.Series {
+	all := make([]*results.Series, len(contenders))
 	for i, c := range contenders {
-		all[i] = &series{workload: sc.name, link: link, way: c.name()}
+		all[i] = &results.Series{Workload: sc.name, Link: link, Way: c.name()}
 	}
 	return all
 }
@@ -304,11 +306,11 @@ func (s *suite) measureLink(ctx context.Context, sc scenario, link string, conte
 }
 
 // round moves the container of every way once.
-func (s *suite) round(ctx context.Context, contenders []*contender, all []*series) error {
+func (s *suite) round(ctx context.Context, contenders []*contender, all []*results.Series) error {
 	for i, c := range contenders {
 		one := all[i]
 		if c.out != nil {
-			one.note = c.out.Error()
+			one.Note = c.out.Error()
 			continue
 		}
 		measured, err := c.move(ctx)
@@ -316,11 +318,11 @@ func (s *suite) round(ctx context.Context, contenders []*contender, all []*serie
 			return ctx.Err()
 		}
 		if err != nil {
-			s.drop(c, fmt.Errorf("%s, %s, %s: %w", one.workload, one.link, one.way, err))
-			one.note = c.out.Error()
+			s.drop(c, fmt.Errorf("%s, %s, %s: %w", one.Workload, one.Link, one.Way, err))
+			one.Note = c.out.Error()
 			continue
 		}
-		one.add(measured)
+		one.Add(measured)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
@@ -81,18 +82,18 @@ func wholeRun(t *testing.T, config Config) {
 	}
 	for _, workload := range []string{workloadTiny, workloadRedis} {
 		for _, way := range []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} {
-			row := find(result.Rows, workload, linkFast, way, metricDowntime)
+			row := results.Find(result.Rows, workload, linkFast, way, results.Downtime)
 			if row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s, %s: downtime %+v, want one sample", workload, way, row)
 			}
 		}
 	}
-	if row := find(result.Rows, workloadRedis, linkFast, wayCold, metricSent); row == nil ||
+	if row := results.Find(result.Rows, workloadRedis, linkFast, wayCold, results.Sent); row == nil ||
 		*row.Median < redisDataBytes/2 {
 		t.Errorf("Redis moved with %+v, want most of %d bytes", row, redisDataBytes)
 	}
 	// It may be less: parts of its program are not used again.
-	if row := find(result.Rows, workloadIdle64, linkFaster, wayPreCopy, metricGrowth); row == nil ||
+	if row := results.Find(result.Rows, workloadIdle64, linkFaster, wayPreCopy, results.Growth); row == nil ||
 		*row.Median < 0.7 || *row.Median > 1.5 {
 		t.Errorf("64 MiB of memory became %+v times as much", row)
 	}
@@ -108,10 +109,10 @@ func wholeRun(t *testing.T, config Config) {
 	}
 }
 
-func phasesAddUp(t *testing.T, result Result) {
+func phasesAddUp(t *testing.T, result results.Result) {
 	t.Helper()
 	for _, total := range result.Rows {
-		if total.Metric != metricDowntime || total.Way != wayCold && total.Way != wayPreCopy {
+		if total.Metric != results.Downtime || total.Way != wayCold && total.Way != wayPreCopy {
 			continue
 		}
 		sum, downtime := 0.0, total.Samples[0]

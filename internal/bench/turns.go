@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // turns describes how ways take turns at a workload.
@@ -56,19 +58,19 @@ func selectTurns[T any](c Config, all []T, ways []string, of func(*T) turns) ([]
 
 // takeTurns measures a workload in all ways, in turn.
 func (s *suite) takeTurns(ctx context.Context, of turns, link string,
-	measure func(way string) ([]measurement, error)) error {
-	all := make([]*series, len(*of.ways))
+	measure func(way string) ([]results.Measurement, error)) error {
+	all := make([]*results.Series, len(*of.ways))
 	for i, way := range *of.ways {
-		all[i] = &series{workload: of.title, link: link, way: way}
+		all[i] = &results.Series{Workload: of.title, Link: link, Way: way}
 	}
 	s.series = append(s.series, all...)
 	for run := range *of.runs {
 		for _, one := range all {
-			if one.note != "" {
+			if one.Note != "" {
 				continue // it has dropped out
 			}
-			s.say("%s, %s, %s: run %d of %d", of.title, link, one.way, run+1, *of.runs)
-			measured, err := measure(one.way)
+			s.say("%s, %s, %s: run %d of %d", of.title, link, one.Way, run+1, *of.runs)
+			measured, err := measure(one.Way)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -76,18 +78,18 @@ func (s *suite) takeTurns(ctx context.Context, of turns, link string,
 				s.giveUp(one, err)
 				continue
 			}
-			one.add(measured)
+			one.Add(measured)
 		}
 	}
 	return nil
 }
 
 // giveUp drops a way. A failure of another way is a result like others.
-func (s *suite) giveUp(one *series, err error) {
-	one.note = err.Error()
-	err = fmt.Errorf("%s, %s, %s: %w", one.workload, one.link, one.way, err)
+func (s *suite) giveUp(one *results.Series, err error) {
+	one.Note = err.Error()
+	err = fmt.Errorf("%s, %s, %s: %w", one.Workload, one.Link, one.Way, err)
 	s.say("%v", err)
-	if isGodwit(one.way) {
+	if isGodwit(one.Way) {
 		s.failed = append(s.failed, err)
 	}
 }
@@ -97,19 +99,20 @@ func isGodwit(way string) bool { return strings.HasPrefix(way, "godwit") }
 // runInTurns runs a suite in which ways take turns: it makes the lab, measures and judges.
 func runInTurns(
 	ctx context.Context, config Config, name string, measure func(context.Context, *suite) error,
-	judge func([]Row) []Asked,
-) (result Result, err error) {
+	judge func([]results.Row) []results.Asked,
+) (result results.Result, err error) {
 	if err := needRoot(); err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	s := &suite{config: config, began: time.Now()}
-	result = Result{Suite: name, Started: s.began.UTC(), Rows: []Row{}, Asked: []Asked{}}
+	result = results.Result{Suite: name, Started: s.began.UTC(), Rows: []results.Row{},
+		Asked: []results.Asked{}}
 	if result.Host, err = s.prepare(); err != nil {
 		return result, err
 	}
 	err = s.inLab(ctx, func(ctx context.Context) error { return measure(ctx, s) })
 	for _, one := range s.series {
-		result.Rows = append(result.Rows, one.rows()...)
+		result.Rows = append(result.Rows, one.Rows()...)
 	}
 	result.Asked = judge(result.Rows)
 	return result, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -15,7 +16,7 @@ type way interface {
 	// start starts the container on the first node, with its data and its client.
 	start(ctx context.Context) error
 	// move moves the container once, to the other node, and returns the measurements.
-	move(ctx context.Context) ([]measurement, error)
+	move(ctx context.Context) ([]results.Measurement, error)
 	// stop removes everything that start and move have made, unless the end of the lab does.
 	stop(ctx context.Context) error
 }
@@ -87,7 +88,7 @@ func (f *floorWay) start(ctx context.Context) error {
 
 // move checkpoints and restores in place. The container is frozen before the time begins, because CRIU's
 // own freezing waits in steps of 100 ms; so the images exclude cgroups, or it would be restored frozen.
-func (f *floorWay) move(ctx context.Context) ([]measurement, error) {
+func (f *floorWay) move(ctx context.Context) ([]results.Measurement, error) {
 	if _, err := f.bed.exec(ctx, f.at, f.container.runc("pause", f.container.name)...); err != nil {
 		return nil, err
 	}
@@ -100,8 +101,9 @@ func (f *floorWay) move(ctx context.Context) ([]measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []measurement{
-		{metricDowntime, checkpoint + restore}, {metricCheckpoint, checkpoint}, {metricRestore, restore},
+	return []results.Measurement{
+		{results.Downtime, checkpoint + restore}, {results.Checkpoint, checkpoint},
+		{results.Restore, restore},
 	}, nil
 }
 
@@ -143,7 +145,7 @@ func (r *rsyncWay) start(ctx context.Context) error {
 	return r.connect(ctx, r.container.pid)
 }
 
-func (r *rsyncWay) move(ctx context.Context) ([]measurement, error) {
+func (r *rsyncWay) move(ctx context.Context) ([]results.Measurement, error) {
 	from, to := r.at, other(r.at)
 	if err := r.bed.plugIn(ctx, to, r.plug); err != nil {
 		return nil, err
@@ -165,9 +167,10 @@ func (r *rsyncWay) move(ctx context.Context) ([]measurement, error) {
 		return nil, err
 	}
 	r.at = to
-	return []measurement{
-		{metricDowntime, checkpoint + copied + restore},
-		{metricCheckpoint, checkpoint}, {metricCopy, copied}, {metricRestore, restore}, {metricSent, size},
+	return []results.Measurement{
+		{results.Downtime, checkpoint + copied + restore},
+		{results.Checkpoint, checkpoint}, {results.Copy, copied}, {results.Restore, restore},
+		{results.Sent, size},
 	}, nil
 }
 

@@ -1,4 +1,4 @@
-package bench
+package results
 
 import (
 	"encoding/json"
@@ -8,6 +8,17 @@ import (
 	"slices"
 	"time"
 )
+
+// Host is the machine on which a suite ran.
+type Host struct {
+	Cores        int    `json:"cores"`
+	Architecture string `json:"architecture"`
+	Kernel       string `json:"kernel"`
+	CRIU         string `json:"criu"`
+	// Load is the average number of runnable processes in the minute before: measurements on a busy machine
+	// are slower.
+	Load float64 `json:"load_average"`
+}
 
 // Result is the result of a suite.
 type Result struct {
@@ -82,8 +93,8 @@ func (r Result) WriteFile(path string) error {
 	return nil
 }
 
-// find returns the row of a metric; nil if it was not measured.
-func find(rows []Row, workload, link, way, metric string) *Row {
+// Find returns the row of a metric; nil if it was not measured.
+func Find(rows []Row, workload, link, way, metric string) *Row {
 	i := slices.IndexFunc(rows, func(r Row) bool {
 		return r.Workload == workload && r.Link == link && r.Way == way && r.Metric == metric &&
 			r.Median != nil
@@ -94,58 +105,12 @@ func find(rows []Row, workload, link, way, metric string) *Row {
 	return &rows[i]
 }
 
-// measurement is one metric of one run. It is an alias, so that a list of measurements needs no names of
-// fields in any package.
-type measurement = struct {
-	metric string
-	value  float64
-}
-
-// series holds the measurements of one way to move one workload over one link.
-type series struct {
-	workload, link, way string
-	runs                int
-	metrics             []string // in the order of their first appearance
-	samples             map[string][]float64
-	note                string // why it ended early
-}
-
-// add adds the measurements of one run. A metric that a run does not have, such as a phase that was too
-// short, counts as zero.
-func (s *series) add(measured []measurement) {
-	if s.samples == nil {
-		s.samples = map[string][]float64{}
-	}
-	for _, m := range measured {
-		if _, known := s.samples[m.metric]; !known {
-			s.metrics = append(s.metrics, m.metric)
-			s.samples[m.metric] = make([]float64, s.runs)
-		}
-		s.samples[m.metric] = append(s.samples[m.metric], m.value)
-	}
-	s.runs++
-	for metric, samples := range s.samples {
-		if len(samples) < s.runs {
-			s.samples[metric] = append(samples, 0)
-		}
-	}
-}
-
-func (s *series) rows() []Row {
-	rows := []Row{}
-	for _, metric := range s.metrics {
-		samples := s.samples[metric]
-		sum := summarise(samples)
-		rows = append(rows, Row{
-			Workload: s.workload, Link: s.link, Way: s.way, Metric: metric, Note: s.note,
-			Samples: samples, Median: &sum.median, Low: &sum.low, High: &sum.high,
-		})
-	}
-	if len(rows) == 0 && s.note != "" {
-		rows = append(rows, Row{
-			Workload: s.workload, Link: s.link, Way: s.way, Metric: metricDowntime, Note: s.note,
-			Samples: []float64{},
-		})
-	}
-	return rows
+// Trace is the answers that a client saw around one move.
+type Trace struct {
+	Workload string `json:"workload"`
+	Link     string `json:"link"`
+	Way      string `json:"way"`
+	Run      int    `json:"run"`
+	// Points are when an answer came, in seconds since the request for the move, and how long it had taken.
+	Points [][2]float64 `json:"points"`
 }

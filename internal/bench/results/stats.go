@@ -1,4 +1,4 @@
-package bench
+package results
 
 import (
 	"math"
@@ -6,28 +6,28 @@ import (
 )
 
 // summary is a summary of a list of samples.
-type summary struct{ median, low, high float64 }
+type summary struct{ Median, low, High float64 }
 
-// summarise needs at least one sample. Of an even number of samples the median is the mean of the two in
+// Summarise needs at least one sample. Of an even number of samples the median is the mean of the two in
 // the middle.
-func summarise(samples []float64) summary {
+func Summarise(samples []float64) summary {
 	sorted := slices.Sorted(slices.Values(samples))
 	middle := len(sorted) / 2
 	median := sorted[middle]
 	if len(sorted)%2 == 0 {
 		median = (sorted[middle-1] + sorted[middle]) / 2
 	}
-	return summary{median: median, low: sorted[0], high: sorted[len(sorted)-1]}
+	return summary{Median: median, low: sorted[0], High: sorted[len(sorted)-1]}
 }
 
 // certain is the required certainty that an interval contains the median.
 const certain = 0.95
 
-// interval returns the narrowest pair of samples, equally far from the lowest and the highest, that
+// Interval returns the narrowest pair of samples, equally far from the lowest and the highest, that
 // encloses the median of the measured quantity with that certainty, whatever its distribution; the whole
 // range if there are too few samples. The number of n samples below the median has the distribution of
 // heads in n throws of a coin.
-func interval(samples []float64) (low, high, certainty float64) {
+func Interval(samples []float64) (low, high, certainty float64) {
 	sorted := slices.Sorted(slices.Values(samples))
 	n := len(sorted)
 	left := 0
