@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
@@ -66,13 +67,13 @@ Nearly all of the time goes into slow links; --quick leaves most of them out.`
 func newBenchSwitchoverCommand() *cobra.Command {
 	size, hot, rate := cli.SizeFlag(), cli.SizeFlag(), cli.SizeFlag()
 	return benchInTurns{
-		suite: func(ctx context.Context, config bench.Config) (results.Result, error) {
+		suite: func(ctx context.Context, config testbed.Config) (results.Result, error) {
 			config.Memory = pages.Config{Size: size.Value, Rate: rate.Value, Hot: hot.Value}
 			return bench.Switchover(ctx, config)
 		},
 		workloads: bench.WorkloadNames(), ways: bench.WayNames(),
 		quick: "fewer runs, of fewer workloads, over one link each",
-		more: func(flags *pflag.FlagSet, config *bench.Config) {
+		more: func(flags *pflag.FlagSet, config *testbed.Config) {
 			flags.Var(size, "memory", "move only a process with this much memory, such as 512MiB")
 			flags.Var(rate, "written", "with --memory: how much is written per second, such as 20MiB")
 			flags.Var(hot, "hot", "with --memory: size of the region that is written (default: all of it)")
@@ -239,15 +240,15 @@ func suitesInTurns() []benchInTurns {
 
 // benchInTurns is the command of a suite that runs each workload in several ways, in turns.
 type benchInTurns struct {
-	suite           func(context.Context, bench.Config) (results.Result, error)
+	suite           func(context.Context, testbed.Config) (results.Result, error)
 	workloads, ways []string
-	quick           string                                      // describes a quick run
-	more            func(flags *pflag.FlagSet, c *bench.Config) // flags of this suite only; may be nil
+	quick           string                                        // describes a quick run
+	more            func(flags *pflag.FlagSet, c *testbed.Config) // flags of this suite only; may be nil
 	command         cobra.Command
 }
 
 func (b benchInTurns) make() *cobra.Command {
-	config := bench.Config{ImageCache: imageCache}
+	config := testbed.Config{ImageCache: imageCache}
 	cmd := &b.command
 	cmd.Args = cli.NoArguments
 	flags := cmd.Flags()
@@ -329,9 +330,9 @@ func newBenchTimeCommand() *cobra.Command {
 		Args:   cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ready {
-				return bench.TimeReady(cmd.Context(), args, cmd.OutOrStdout())
+				return testbed.TimeReady(cmd.Context(), args, cmd.OutOrStdout())
 			}
-			return bench.TimeCommand(cmd.Context(), args, cmd.OutOrStdout())
+			return testbed.TimeCommand(cmd.Context(), args, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&ready, "ready", false,

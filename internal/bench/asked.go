@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // Requirements of a switchover.
@@ -35,47 +36,34 @@ func judge(rows []results.Row) []results.Asked {
 		func(a results.Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
-// bandwidthOf and rttOf return the properties of a link of the suite, in bytes per second and seconds.
-func bandwidthOf(link string) float64 {
-	shape, err := parseLink(link)
-	if err != nil {
-		return math.NaN()
-	}
-	return float64(shape.BandwidthBitsPerSecond) / 8
-}
-
-func rttOf(link string) float64 {
-	shape, err := parseLink(link)
-	if err != nil {
-		return math.NaN()
-	}
-	return shape.RTT.Seconds()
-}
-
 // cold judges a move in one freeze.
 func cold(m results.Medians) []results.Asked {
-	fast := m.Downtime(workloadTiny, linkFast, wayCold)
+	fast := m.Downtime(workloadTiny, testbed.LinkFast, wayCold)
 	asked := []results.Asked{
-		results.AtMost(fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor", linkFast, floorFactor),
-			fast, floorFactor*m.Downtime(workloadTiny, linkFast, wayFloor)),
-		results.AtMost(fmt.Sprintf("cold, tiny, %s: downtime at most %.0f ms", linkFast, tinyDowntime*1e3),
+		results.AtMost(
+			fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor", testbed.LinkFast, floorFactor),
+			fast, floorFactor*m.Downtime(workloadTiny, testbed.LinkFast, wayFloor)),
+		results.AtMost(
+			fmt.Sprintf("cold, tiny, %s: downtime at most %.0f ms", testbed.LinkFast, tinyDowntime*1e3),
 			fast,
 			tinyDowntime),
-		results.AtMost(fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor + %.1f RTT", linkDistant,
-			floorFactor, distantRTTs), m.Downtime(workloadTiny, linkDistant, wayCold),
-			floorFactor*m.Downtime(workloadTiny, linkDistant, wayFloor)+distantRTTs*rttOf(linkDistant)),
+		results.AtMost(
+			fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor + %.1f RTT", testbed.LinkDistant,
+				floorFactor, distantRTTs), m.Downtime(workloadTiny, testbed.LinkDistant, wayCold),
+			floorFactor*m.Downtime(workloadTiny, testbed.LinkDistant,
+				wayFloor)+distantRTTs*testbed.RTTOf(testbed.LinkDistant)),
 	}
-	for _, link := range []string{linkFast, linkMiddle, linkDistant} {
+	for _, link := range []string{testbed.LinkFast, testbed.LinkMiddle, testbed.LinkDistant} {
 		for _, way := range []string{wayCold, wayPreCopy} {
 			what := fmt.Sprintf("%s, redis, %s: client's longest gap beyond the downtime at most 1 RTT + "+
 				"%.0f ms",
 				strings.TrimPrefix(way, "godwit "), link, results.GapSlack*1e3)
 			asked = append(asked, results.AtMost(what, m.Of(workloadRedis, link, way, results.Beyond),
-				rttOf(link)+results.GapSlack))
+				testbed.RTTOf(link)+results.GapSlack))
 		}
 		what := fmt.Sprintf("cold, redis, %s: downtime at most %.2f x (bytes / bandwidth) + tiny's downtime",
 			link, transferFactor)
-		needed := m.Of(workloadRedis, link, wayCold, results.Sent) / bandwidthOf(link)
+		needed := m.Of(workloadRedis, link, wayCold, results.Sent) / testbed.BandwidthOf(link)
 		asked = append(asked, results.AtMost(what, m.Downtime(workloadRedis, link, wayCold),
 			transferFactor*needed+m.Downtime(workloadTiny, link, wayCold)))
 	}
@@ -84,27 +72,32 @@ func cold(m results.Medians) []results.Asked {
 
 // preCopy judges the freeze, and the whole time.
 func preCopy(m results.Medians) []results.Asked {
-	tiny := m.Downtime(workloadTiny, linkFast, wayPreCopy)
-	written := m.Of(workloadBusy, linkFast, wayPreCopy, results.Frozen) / bandwidthOf(linkFast)
+	tiny := m.Downtime(workloadTiny, testbed.LinkFast, wayPreCopy)
+	written := m.Of(workloadBusy, testbed.LinkFast, wayPreCopy,
+		results.Frozen) / testbed.BandwidthOf(testbed.LinkFast)
 	asked := []results.Asked{
 		results.AtMost(
-			fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.2f x floor", linkFast, preCopyFloorFactor),
-			tiny, preCopyFloorFactor*m.Downtime(workloadTiny, linkFast, wayFloor)),
-		results.AtMost(fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.0f ms", linkFast, preCopyTiny*1e3),
+			fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.2f x floor", testbed.LinkFast,
+				preCopyFloorFactor),
+			tiny, preCopyFloorFactor*m.Downtime(workloadTiny, testbed.LinkFast, wayFloor)),
+		results.AtMost(
+			fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.0f ms", testbed.LinkFast, preCopyTiny*1e3),
 			tiny,
 			preCopyTiny),
 		results.AtMost(
 			fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + dirty bytes / bandwidth + %.0f ms",
-				workloadBusy, linkFast, preCopySlack*1e3),
-			m.Downtime(workloadBusy, linkFast, wayPreCopy), tiny+written+preCopySlack),
+				workloadBusy, testbed.LinkFast, preCopySlack*1e3),
+			m.Downtime(workloadBusy, testbed.LinkFast, wayPreCopy), tiny+written+preCopySlack),
 		results.AtMost(
-			fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + %.0f ms", workloadShared, linkFast,
-				preCopySlack*1e3), m.Downtime(workloadShared, linkFast, wayPreCopy), tiny+preCopySlack),
+			fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + %.0f ms", workloadShared,
+				testbed.LinkFast,
+				preCopySlack*1e3), m.Downtime(workloadShared, testbed.LinkFast, wayPreCopy),
+			tiny+preCopySlack),
 	}
 	for _, idle := range []struct {
 		workload, link string
 		gibibytes      float64
-	}{{workloadIdle1024, linkFast, 1}, {workloadIdle4096, linkFaster, 4}} {
+	}{{workloadIdle1024, testbed.LinkFast, 1}, {workloadIdle4096, testbed.LinkFaster, 4}} {
 		what := fmt.Sprintf("pre-copy, %s: downtime at most tiny's + %.0f ms per GiB", idle.workload,
 			perGibibyte*1e3)
 		asked = append(asked, results.AtMost(what, m.Downtime(idle.workload, idle.link, wayPreCopy),
@@ -113,12 +106,12 @@ func preCopy(m results.Medians) []results.Asked {
 	return append(asked,
 		results.AtMost(
 			fmt.Sprintf("pre-copy, %s, %s: total time at most %.1f x bytes / bandwidth", workloadIdle1024,
-				linkFast, roundsFactor),
-			m.Of(workloadIdle1024, linkFast, wayPreCopy, results.Total),
-			roundsFactor*results.Gibi/bandwidthOf(linkFast)),
+				testbed.LinkFast, roundsFactor),
+			m.Of(workloadIdle1024, testbed.LinkFast, wayPreCopy, results.Total),
+			roundsFactor*results.Gibi/testbed.BandwidthOf(testbed.LinkFast)),
 		results.AtMost(
-			fmt.Sprintf("pre-copy, %s, %s: downtime at most study A's", workloadRecogniser, linkSlow),
-			m.Downtime(workloadRecogniser, linkSlow, wayPreCopy), studySlow))
+			fmt.Sprintf("pre-copy, %s, %s: downtime at most study A's", workloadRecogniser, testbed.LinkSlow),
+			m.Downtime(workloadRecogniser, testbed.LinkSlow, wayPreCopy), studySlow))
 }
 
 // preCopyBytes judges the bytes sent, and the memory at the target.
@@ -130,19 +123,21 @@ func preCopyBytes(m results.Medians) []results.Asked {
 	}
 	sent := func(workload, link string) float64 { return m.Of(workload, link, wayPreCopy, results.Sent) }
 	growth := results.AtMost(fmt.Sprintf("pre-copy, %s: memory at the target at most %.1f x the source's",
-		workloadForked, growthFactor), m.Of(workloadForked, linkFast, wayPreCopy, results.Growth),
+		workloadForked, growthFactor), m.Of(workloadForked, testbed.LinkFast, wayPreCopy, results.Growth),
 		growthFactor)
 	growth.Unit = "ratio"
 	return []results.Asked{
 		growth,
 		bytes(fmt.Sprintf("pre-copy, %s: sent at most %.2f x the source's memory", workloadForked,
 			onceFactor),
-			sent(workloadForked, linkFast),
-			onceFactor*m.Of(workloadForked, linkFast, wayPreCopy, results.Memory)),
-		bytes(fmt.Sprintf("pre-copy, %s, %s: sent at most %.1f x its memory", workloadFog, linkMobility,
-			fogFactor), sent(workloadFog, linkMobility), fogFactor*fogBytes),
-		bytes(fmt.Sprintf("pre-copy, %s, %s: sent less than its memory", workloadFogHalf, linkMobility),
-			sent(workloadFogHalf, linkMobility), fogBytes),
+			sent(workloadForked, testbed.LinkFast),
+			onceFactor*m.Of(workloadForked, testbed.LinkFast, wayPreCopy, results.Memory)),
+		bytes(fmt.Sprintf("pre-copy, %s, %s: sent at most %.1f x its memory", workloadFog,
+			testbed.LinkMobility,
+			fogFactor), sent(workloadFog, testbed.LinkMobility), fogFactor*fogBytes),
+		bytes(fmt.Sprintf("pre-copy, %s, %s: sent less than its memory", workloadFogHalf,
+			testbed.LinkMobility),
+			sent(workloadFogHalf, testbed.LinkMobility), fogBytes),
 	}
 }
 

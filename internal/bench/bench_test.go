@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
@@ -27,14 +28,14 @@ func measuredRow(workload, link, way, metric string, value float64) results.Row 
 
 func exampleRows() []results.Row {
 	return []results.Row{
-		measuredRow(workloadTiny, linkFast, wayFloor, results.Downtime, 0.100),
-		measuredRow(workloadTiny, linkFast, wayCold, results.Downtime, 0.130),
-		measuredRow(workloadTiny, linkDistant, wayFloor, results.Downtime, 0.100),
-		measuredRow(workloadTiny, linkDistant, wayCold, results.Downtime, 0.260),
-		measuredRow(workloadRedis, linkFast, wayCold, results.Downtime, 0.700),
-		measuredRow(workloadRedis, linkFast, wayCold, results.Gap, 0.710),
-		measuredRow(workloadRedis, linkFast, wayCold, results.Beyond, 0.010),
-		measuredRow(workloadRedis, linkFast, wayCold, results.Sent, 50e6),
+		measuredRow(workloadTiny, testbed.LinkFast, wayFloor, results.Downtime, 0.100),
+		measuredRow(workloadTiny, testbed.LinkFast, wayCold, results.Downtime, 0.130),
+		measuredRow(workloadTiny, testbed.LinkDistant, wayFloor, results.Downtime, 0.100),
+		measuredRow(workloadTiny, testbed.LinkDistant, wayCold, results.Downtime, 0.260),
+		measuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Downtime, 0.700),
+		measuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Gap, 0.710),
+		measuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Beyond, 0.010),
+		measuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Sent, 50e6),
 	}
 }
 
@@ -106,7 +107,7 @@ func TestResultFile(t *testing.T) {
 
 func TestText(t *testing.T) {
 	rows := append(exampleRows(),
-		(&results.Series{Workload: workloadTiny, Link: linkFast, Way: wayPodman,
+		(&results.Series{Workload: workloadTiny, Link: testbed.LinkFast, Way: wayPodman,
 			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
 	result := results.Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}
@@ -151,8 +152,8 @@ func TestFromReportTakesThePhasesOfTheDowntime(t *testing.T) {
 }
 
 func TestSelected(t *testing.T) {
-	all := func(c Config) string {
-		chosen, err := c.selected()
+	all := func(c testbed.Config) string {
+		chosen, err := selected(c)
 		if err != nil {
 			return err.Error()
 		}
@@ -164,30 +165,31 @@ func TestSelected(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	for _, c := range []struct {
-		config Config
+		config testbed.Config
 		want   string
 	}{
-		{Config{Workloads: []string{"tiny"}, Links: []string{"10mbit", "1gbit"}, Ways: []string{"godwit"},
+		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"10mbit", "1gbit"},
+			Ways: []string{"godwit"},
 			Runs: 2},
 			"tiny over 1gbit/0.4ms by godwit cold, godwit pre-copy: 2\ntiny over 10mbit/100ms by godwit " +
 				"cold, godwit pre-copy: 2"},
-		{Config{Workloads: []string{"redis"}, Ways: []string{"godwit pre", "criu"}, Quick: true},
+		{testbed.Config{Workloads: []string{"redis"}, Ways: []string{"godwit pre", "criu"}, Quick: true},
 			"redis over 1gbit/0.4ms by criu floor, godwit pre-copy: 3"},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"50mbit/10ms"}, Ways: []string{"godwit"},
+		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"50mbit/10ms"}, Ways: []string{"godwit"},
 			Runs: 2}, "tiny over 50mbit/10ms by godwit cold, godwit pre-copy: 2"},
-		{Config{Workloads: []string{"recogniser"}, Links: []string{"50mbit/10ms"}},
+		{testbed.Config{Workloads: []string{"recogniser"}, Links: []string{"50mbit/10ms"}},
 			"recogniser over 50mbit/10ms by godwit pre-copy: 1"},
-		{Config{Memory: pages.Config{Size: 1 << 20}, Ways: []string{"godwit"}},
+		{testbed.Config{Memory: pages.Config{Size: 1 << 20}, Ways: []string{"godwit"}},
 			"memory over 1gbit/0.4ms by godwit cold, godwit pre-copy: 5"},
-		{Config{Workloads: []string{"idle-4GiB"}, Ways: []string{"podman"}},
+		{testbed.Config{Workloads: []string{"idle-4GiB"}, Ways: []string{"podman"}},
 			"nothing to measure: these workloads are not moved in these ways over these links, or not in " +
 				"a quick run"},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"moon"}},
+		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"moon"}},
 			`no such link: "moon"; there are ` + strings.Join(LinkNames(), ", ")},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"1gbit/moon"}},
+		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"1gbit/moon"}},
 			`link "1gbit/moon": give bandwidth and round trip, such as 100mbit/20ms: ` +
 				`time: invalid duration "moon"`},
-		{Config{Ways: []string{"on foot"}},
+		{testbed.Config{Ways: []string{"on foot"}},
 			`no such way: "on foot"; there are criu floor, runc and rsync, podman, godwit cold, godwit pre-copy`},
 	} {
 		if got := all(c.config); got != c.want {
@@ -200,7 +202,7 @@ func TestSelected(t *testing.T) {
 func TestScenarios(t *testing.T) {
 	for _, s := range scenarios() {
 		for _, link := range s.links {
-			if _, err := parseLink(link); err != nil {
+			if _, err := testbed.ParseLink(link); err != nil {
 				t.Errorf("%s: %v", s.name, err)
 			}
 		}
@@ -232,26 +234,8 @@ func TestJudgeLog(t *testing.T) {
 	}
 }
 
-func TestTimeCommand(t *testing.T) {
-	var out strings.Builder
-	if err := TimeCommand(t.Context(), []string{"true"}, &out); err != nil {
-		t.Fatal(err)
-	}
-	if seconds, err := parseTimed(out.String()); err != nil || seconds <= 0 {
-		t.Errorf("true took %v seconds, error %v", seconds, err)
-	}
-	out.Reset()
-	if err := TimeCommand(t.Context(), []string{"cat", "/no/such/file"}, &out); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := parseTimed(out.String()); err == nil ||
-		!strings.Contains(err.Error(), "/no/such/file: No such file") {
-		t.Errorf("the error of a command that failed is %v", err)
-	}
-}
-
 func TestBadConfiguration(t *testing.T) {
-	for _, config := range []Config{
+	for _, config := range []testbed.Config{
 		{Lab: "bench-bad", Runs: -1}, {Lab: "bench-bad", Runs: 1, Links: []string{"moon"}},
 		{Lab: "bench-bad", Runs: 1, Workloads: []string{"doom"}},
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -25,7 +26,7 @@ const (
 // layers, so that both have the same mounts, namespaces, capabilities, seccomp filter and files. It is the
 // same on both nodes.
 type bundle struct {
-	bed   *bed
+	bed   *testbed.Bed
 	dir   string // in a node
 	name  string // in runc
 	plug  plug
@@ -34,8 +35,8 @@ type bundle struct {
 	command []string
 }
 
-func newBundle(b *bed, plug plug, model engine.Container) bundle {
-	return bundle{bed: b, dir: benchDir + "/" + plug.name, name: plug.name, plug: plug, model: model}
+func newBundle(b *testbed.Bed, plug plug, model engine.Container) bundle {
+	return bundle{bed: b, dir: testbed.BenchDir + "/" + plug.name, name: plug.name, plug: plug, model: model}
 }
 
 func (c bundle) rootfs() string { return c.dir + "/rootfs" }
@@ -48,7 +49,7 @@ func (c bundle) config() string { return c.dir + "/criu.conf" }
 
 // runc makes a runc command line.
 func (c bundle) runc(args ...string) []string {
-	return append([]string{c.bed.runc, "--root", c.dir + "/runc"}, args...)
+	return append([]string{c.bed.Runc, "--root", c.dir + "/runc"}, args...)
 }
 
 // make makes the bundle in a node. home is the node with Godwit's container.
@@ -58,7 +59,7 @@ func (c bundle) make(ctx context.Context, home, node string) error {
 		return err
 	}
 	for _, dir := range []string{c.rootfs(), c.images(), c.work(), c.dir + "/upper", c.dir + "/scratch"} {
-		if err := c.bed.empty(node, dir); err != nil {
+		if err := c.bed.Empty(node, dir); err != nil {
 			return err
 		}
 	}
@@ -66,31 +67,31 @@ func (c bundle) make(ctx context.Context, home, node string) error {
 		return err
 	}
 	// The fastest way of CRIU's own to hold packets.
-	if err := c.bed.write(node, c.config(), []byte("network-lock nftables\n")); err != nil {
+	if err := c.bed.Write(node, c.config(), []byte("network-lock nftables\n")); err != nil {
 		return err
 	}
 	document, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
-	if err := c.bed.write(node, c.dir+"/config.json", document); err != nil {
+	if err := c.bed.Write(node, c.dir+"/config.json", document); err != nil {
 		return err
 	}
 	lower, err := c.layers(node)
 	if err != nil {
 		return err
 	}
-	if err := c.bed.plugIn(ctx, node, c.plug); err != nil {
+	if err := plugIn(ctx, c.bed, node, c.plug); err != nil {
 		return err
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/scratch", lower, c.dir, c.dir)
-	_, err = c.bed.exec(ctx, node, "mount", "-t", "overlay", "overlay", "-o", options, c.rootfs())
+	_, err = c.bed.Exec(ctx, node, "mount", "-t", "overlay", "overlay", "-o", options, c.rootfs())
 	return err
 }
 
 // spec returns Godwit's own specification of the container, with other paths.
 func (c bundle) spec(home string) (*specs.Spec, error) {
-	path, err := c.bed.path(home, filepath.Join(godwitContainers, c.model.Definition.ID, "config.json"))
+	path, err := c.bed.Path(home, filepath.Join(godwitContainers, c.model.Definition.ID, "config.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func (c bundle) makeMounts(home, node string, spec *specs.Spec) error {
 		if m.Type != "bind" {
 			continue
 		}
-		theirs, err := c.bed.path(home, m.Source)
+		theirs, err := c.bed.Path(home, m.Source)
 		if err != nil {
 			return err
 		}
@@ -136,11 +137,11 @@ func (c bundle) makeMounts(home, node string, spec *specs.Spec) error {
 		}
 		m.Source = c.dir + "/mounts/" + strconv.Itoa(i)
 		if info.IsDir() {
-			err = c.bed.empty(node, m.Source)
+			err = c.bed.Empty(node, m.Source)
 		} else { // for example hosts
 			var content []byte
 			if content, err = os.ReadFile(theirs); err == nil {
-				err = c.bed.write(node, m.Source, content)
+				err = c.bed.Write(node, m.Source, content)
 			}
 		}
 		if err != nil {
@@ -169,7 +170,7 @@ func (c bundle) layers(node string) (string, error) {
 	var lower []string
 	for _, digest := range c.model.Definition.Layers {
 		dir := filepath.Join(godwitLayers, strings.Replace(digest, ":", "/", 1), "fs")
-		if !c.bed.has(node, dir) {
+		if !c.bed.Has(node, dir) {
 			return "", fmt.Errorf("node %s has no layer %s", node, dir)
 		}
 		lower = append([]string{dir}, lower...)
@@ -180,12 +181,12 @@ func (c bundle) layers(node string) (string, error) {
 // start runs the container.
 func (c bundle) start(ctx context.Context, node string) error {
 	log := c.dir + "/runc.log"
-	return c.bed.detached(ctx, node, log, c.runc("--log", log, "run", "-d", "--bundle", c.dir, c.name)...)
+	return c.bed.Detached(ctx, node, log, c.runc("--log", log, "run", "-d", "--bundle", c.dir, c.name)...)
 }
 
 // pid returns the PID of the container's first process.
 func (c bundle) pid(ctx context.Context, node string) (int, error) {
-	out, err := c.bed.exec(ctx, node, c.runc("state", c.name)...)
+	out, err := c.bed.Exec(ctx, node, c.runc("state", c.name)...)
 	if err != nil {
 		return 0, err
 	}
@@ -198,20 +199,20 @@ func (c bundle) pid(ctx context.Context, node string) (int, error) {
 
 // kill ends the container, if it runs.
 func (c bundle) kill(ctx context.Context, node string) error {
-	_, err := c.bed.exec(ctx, node, c.runc("delete", "--force", c.name)...)
+	_, err := c.bed.Exec(ctx, node, c.runc("delete", "--force", c.name)...)
 	return err
 }
 
 // checkpoint writes the container's state to memory and ends it.
 func (c bundle) checkpoint(ctx context.Context, node string, options ...string) (float64, error) {
 	for _, dir := range []string{c.images(), c.work()} {
-		if err := c.bed.empty(node, dir); err != nil {
+		if err := c.bed.Empty(node, dir); err != nil {
 			return 0, err
 		}
 	}
 	args := append([]string{"checkpoint", "--image-path", c.images(), "--work-path", c.work(),
 		"--tcp-established"}, options...)
-	return c.bed.time(ctx, node, c.runc(append(args, c.name)...)...)
+	return c.bed.Time(ctx, node, c.runc(append(args, c.name)...)...)
 }
 
 // restore restores the container from a directory.
@@ -220,17 +221,17 @@ func (c bundle) restore(ctx context.Context, node, images string, options ...str
 		"restore", "--detach", "--bundle", c.dir, "--image-path", images, "--work-path", c.work(),
 		"--tcp-established",
 	}, options...)
-	return c.bed.time(ctx, node, c.runc(append(args, c.name)...)...)
+	return c.bed.Time(ctx, node, c.runc(append(args, c.name)...)...)
 }
 
 // remove removes the container from a node completely.
 func (c bundle) remove(ctx context.Context, node string) error {
-	if !c.bed.has(node, c.dir) {
+	if !c.bed.Has(node, c.dir) {
 		return nil
 	}
-	err := errors.Join(c.kill(ctx, node), c.bed.all(ctx, node, []string{"umount", c.rootfs()}))
+	err := errors.Join(c.kill(ctx, node), c.bed.All(ctx, node, []string{"umount", c.rootfs()}))
 	if err != nil {
 		return err
 	}
-	return c.bed.empty(node, c.dir)
+	return c.bed.Empty(node, c.dir)
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 )
 
@@ -51,7 +52,6 @@ const (
 const (
 	linkFar    = "1gbit/50ms"
 	linkStudyA = "15mbit/50ms"
-	linkStudyD = "20mbit/20ms"
 )
 
 // copying is a container with files that is moved over a link in several ways, or files that others copy.
@@ -84,25 +84,28 @@ func copyings() []copying {
 	}
 	return []copying{
 		{
-			name: workloadOneFile, link: linkFast, tree: tree.Config{Files: 1, Size: results.Kibi, Rate: 200},
+			name: workloadOneFile, link: testbed.LinkFast,
+			tree:  tree.Config{Files: 1, Size: results.Kibi, Rate: 200},
 			there: true, ways: own,
 			runs: 7, quick: 3,
 		},
 		{
-			name: workloadLarge, link: linkFast, tree: tree.Config{Files: 10, Size: results.Gibi / 10},
+			name: workloadLarge, link: testbed.LinkFast,
+			tree:  tree.Config{Files: 10, Size: results.Gibi / 10},
 			there: true,
 			ways:  with(own, wayRsyncTwice, wayRsyncSSH, wayVolume), runs: 3, quick: 1, part: 8,
 		},
 		{
-			name: workloadMany, link: linkFast, tree: small, there: true, next: 10,
+			name: workloadMany, link: testbed.LinkFast, tree: small, there: true, next: 10,
 			ways: with(own, wayRsyncTwice, wayRsyncSSH, wayVolume), runs: 3, quick: 1, part: 10,
 		},
 		{name: workloadMany, link: linkFar, tree: small, there: true, next: 10,
 			ways: with([]string{wayPreCopy}, rsyncs...), runs: 3},
 		{
-			name: workloadByte, link: linkFast, tree: tree.Config{Files: 1, Size: results.Gibi}, there: true,
-			flip: true,
-			ways: with([]string{wayPreCopy}, rsyncs...), runs: 3, quick: 1, part: 8,
+			name: workloadByte, link: testbed.LinkFast, tree: tree.Config{Files: 1, Size: results.Gibi},
+			there: true,
+			flip:  true,
+			ways:  with([]string{wayPreCopy}, rsyncs...), runs: 3, quick: 1, part: 8,
 		},
 		{
 			name: workloadThere, link: linkStudyA, tree: tree.Config{Files: 1, Size: results.Kibi},
@@ -110,18 +113,21 @@ func copyings() []copying {
 			ways: with(own, wayRsyncTwice), runs: 3, quick: 1, part: 16,
 		},
 		{
-			name: workloadNotThere, link: linkFast, tree: tree.Config{Files: 1, Size: results.Kibi},
+			name: workloadNotThere, link: testbed.LinkFast, tree: tree.Config{Files: 1, Size: results.Kibi},
 			image: bulk(5, 111e6),
 			ways:  with(own, wayRsyncTwice, waySave), runs: 3, quick: 1, part: 8,
 		},
 		{
-			name: workloadStore, link: linkStudyD, tree: messages, there: true, runs: 1, quick: 1, part: 20,
+			name: workloadStore, link: testbed.LinkStudyD, tree: messages, there: true, runs: 1, quick: 1,
+			part: 20,
 			ways: with([]string{wayPreCopy, wayRestart}, wayRsyncTwice, wayCold, wayStopped),
 		},
 	}
 }
 
-func (c *copying) turns() turns { return turns{c.name, &c.ways, &c.runs, c.quick} }
+func (c *copying) turns() testbed.Turns {
+	return testbed.Turns{Title: c.name, Ways: &c.ways, Runs: &c.runs, Quick: c.quick}
+}
 
 // sized returns the workload of this run: a quick run has less data, with fewer changes.
 func (c copying) sized(quick bool) copying {
@@ -158,10 +164,10 @@ func (c copying) size() float64 {
 
 // FilesNames lists the workloads of the suite files.
 func FilesNames() []string {
-	return namesOf(copyings(), func(c copying) string { return c.name })
+	return testbed.NamesOf(copyings(), func(c copying) string { return c.name })
 }
 
 // selectedCopyings returns the workloads that a configuration selects, with its ways and numbers of runs.
-func (c Config) selectedCopyings() ([]copying, error) {
-	return selectTurns(c, copyings(), FilesWays(), (*copying).turns)
+func selectedCopyings(c testbed.Config) ([]copying, error) {
+	return testbed.SelectTurns(c, copyings(), FilesWays(), (*copying).turns)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // Requirements of files.
@@ -46,10 +47,12 @@ func firstCopy(m results.Medians) []results.Asked {
 	}
 	return []results.Asked{
 		results.AtMost(
-			fmt.Sprintf("first copy of %s, %s: at most %.1f x bytes / bandwidth", workloadLarge, linkFast,
-				firstFactor), m.Of(workloadLarge, linkFast, wayPreCopy, metricFirst),
-			firstFactor*m.Of(workloadLarge, linkFast, wayPreCopy, metricTree)/bandwidthOf(linkFast)),
-		faster(linkFast, wayRsyncTwice, fasterPlain), faster(linkFar, wayRsyncSSH, fasterFar),
+			fmt.Sprintf("first copy of %s, %s: at most %.1f x bytes / bandwidth", workloadLarge,
+				testbed.LinkFast,
+				firstFactor), m.Of(workloadLarge, testbed.LinkFast, wayPreCopy, metricFirst),
+			firstFactor*m.Of(workloadLarge, testbed.LinkFast, wayPreCopy,
+				metricTree)/testbed.BandwidthOf(testbed.LinkFast)),
+		faster(testbed.LinkFast, wayRsyncTwice, fasterPlain), faster(linkFar, wayRsyncSSH, fasterFar),
 	}
 }
 
@@ -57,15 +60,17 @@ func firstCopy(m results.Medians) []results.Asked {
 func filesFrozen(m results.Medians) []results.Asked {
 	var asked []results.Asked
 	for _, workload := range []string{workloadMany, workloadByte} {
-		added := m.Downtime(workload, linkFast, wayPreCopy) - m.Downtime(workloadOneFile, linkFast,
+		added := m.Downtime(workload, testbed.LinkFast, wayPreCopy) - m.Downtime(workloadOneFile,
+			testbed.LinkFast,
 			wayPreCopy)
-		what := fmt.Sprintf("pre-copy, %s, %s: files add at most %.0f ms to the freeze", workload, linkFast,
+		what := fmt.Sprintf("pre-copy, %s, %s: files add at most %.0f ms to the freeze", workload,
+			testbed.LinkFast,
 			filesFreeze*1e3)
 		asked = append(asked, results.AtMost(what, added, filesFreeze))
 	}
 	sent := results.AtMost(
 		fmt.Sprintf("pre-copy, %s: sent for it at most %s", workloadByte, results.Size(byteSent)),
-		m.Of(workloadByte, linkFast, wayPreCopy, metricAgainSent), byteSent)
+		m.Of(workloadByte, testbed.LinkFast, wayPreCopy, metricAgainSent), byteSent)
 	sent.Unit = "bytes"
 	return append(asked, sent)
 }
@@ -81,17 +86,18 @@ func images(m results.Medians) []results.Asked {
 		layers,
 		results.AtMost(
 			fmt.Sprintf("cold, %s, %s: total time at most %.1f x bytes / bandwidth", workloadNotThere,
-				linkFast, notThereFactor),
-			m.Of(workloadNotThere, linkFast, wayCold, results.Total),
-			notThereFactor*m.Of(workloadNotThere, linkFast, wayCold, results.Layers)/bandwidthOf(linkFast)),
+				testbed.LinkFast, notThereFactor),
+			m.Of(workloadNotThere, testbed.LinkFast, wayCold, results.Total),
+			notThereFactor*m.Of(workloadNotThere, testbed.LinkFast, wayCold,
+				results.Layers)/testbed.BandwidthOf(testbed.LinkFast)),
 	}
 }
 
 func stores(m results.Medians) []results.Asked {
 	downtime := func(mode, way string, most float64) results.Asked {
 		return results.AtMost(
-			fmt.Sprintf("%s, %s, %s: downtime at most %.0f s", mode, workloadStore, linkStudyD,
-				most), m.Downtime(workloadStore, linkStudyD, way), most)
+			fmt.Sprintf("%s, %s, %s: downtime at most %.0f s", mode, workloadStore, testbed.LinkStudyD,
+				most), m.Downtime(workloadStore, testbed.LinkStudyD, way), most)
 	}
 	return []results.Asked{downtime("pre-copy", wayPreCopy, storePreCopy),
 		downtime("restart", wayRestart, storeRestart)}

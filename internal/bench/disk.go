@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 const (
@@ -16,17 +18,17 @@ const (
 // were recently removed, every new file takes longer: their inode numbers are not reused for a minute, and
 // the kernel examines all of them (fs/ext4/ialloc.c, recently_deleted). A way would thus pay for the ways
 // before it.
-func (b *bed) freshDisks(ctx context.Context, dir string) error {
-	for _, node := range nodes {
-		if err := b.freshDisk(ctx, node, dir); err != nil {
+func freshDisks(ctx context.Context, b *testbed.Bed, dir string) error {
+	for _, node := range testbed.Nodes {
+		if err := freshDisk(ctx, b, node, dir); err != nil {
 			return fmt.Errorf("a new file system for %s on node %s: %w", dir, node, err)
 		}
 	}
 	return nil
 }
 
-func (b *bed) freshDisk(ctx context.Context, node, dir string) error {
-	image, err := b.path(node, diskImage)
+func freshDisk(ctx context.Context, b *testbed.Bed, node, dir string) error {
+	image, err := b.Path(node, diskImage)
 	if err != nil {
 		return err
 	}
@@ -36,7 +38,7 @@ func (b *bed) freshDisk(ctx context.Context, node, dir string) error {
 	if err := os.Truncate(image, diskBytes); err != nil {
 		return err
 	}
-	return b.all(ctx, node,
+	return b.All(ctx, node,
 		[]string{"mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", diskImage},
 		[]string{"mkdir", "-p", dir},
 		// Nothing may be initialised in the background during a measurement.
@@ -44,17 +46,17 @@ func (b *bed) freshDisk(ctx context.Context, node, dir string) error {
 }
 
 // dropDisks unmounts them from nodes that have them.
-func (b *bed) dropDisks(ctx context.Context, dir string) error {
+func dropDisks(ctx context.Context, b *testbed.Bed, dir string) error {
 	var failed error
-	for _, node := range nodes {
-		if !b.has(node, diskImage) {
+	for _, node := range testbed.Nodes {
+		if !b.Has(node, diskImage) {
 			continue
 		}
 		var err error
-		if b.mounted(node, dir) {
-			_, err = b.exec(ctx, node, "umount", dir)
+		if b.Mounted(node, dir) {
+			_, err = b.Exec(ctx, node, "umount", dir)
 		}
-		image, pathErr := b.path(node, diskImage)
+		image, pathErr := b.Path(node, diskImage)
 		if pathErr == nil {
 			pathErr = os.Remove(image)
 		}

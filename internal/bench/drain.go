@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/memory"
@@ -52,24 +53,6 @@ func (m *moved) unfinished(at time.Time, came float64) {
 		results.Measurement{results.Goodput, came / at.Sub(m.resumed).Seconds()})
 }
 
-// dialProgram connects to a program that may still be starting.
-func (b *bed) dialProgram(ctx context.Context, machine, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for {
-		conn, err := b.lab.Dial(ctx, machine, "tcp", address)
-		if err == nil {
-			return conn, nil
-		}
-		if pauseErr := pause(ctx, time.Millisecond); pauseErr != nil {
-			return nil, fmt.Errorf("the program at %s does not answer: %w", address, err)
-		}
-	}
-}
-
-// asking is how long one question may take: a program that waits for pages answers late.
-const asking = 10 * time.Minute
-
 // ask asks the program one question over a connection of its own.
 func ask(ctx context.Context, f follower, question string, answer any) error {
 	conn, err := f.dial(ctx)
@@ -78,7 +61,7 @@ func ask(ctx context.Context, f follower, question string, answer any) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if err := conn.SetDeadline(time.Now().Add(asking)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testbed.Asking)); err != nil {
 		return err
 	}
 	return pages.NewAsker(conn).Ask(question, answer)
@@ -98,14 +81,14 @@ func (g followerOfGodwit) dial(ctx context.Context) (net.Conn, error) {
 	server := net.JoinHostPort(container.Definition.Network.Address.String(),
 		fmt.Sprint(g.workload.memory.Listen))
 	if g.hasClient {
-		return g.bed.dialProgram(ctx, g.clientMachine(), server)
+		return g.bed.DialProgram(ctx, g.clientMachine(), server)
 	}
-	return g.bed.dialProgram(ctx, g.at, server)
+	return g.bed.DialProgram(ctx, g.at, server)
 }
 
 func (g followerOfGodwit) start(ctx context.Context) error {
 	if g.workload.client {
-		if err := g.bed.lab.Client(g.clientMachine(), nodes[0], lab.Link{}); err != nil {
+		if err := g.bed.Lab.Client(g.clientMachine(), testbed.Nodes[0], lab.Link{}); err != nil {
 			return err
 		}
 		g.hasClient = true
@@ -116,7 +99,7 @@ func (g followerOfGodwit) start(ctx context.Context) error {
 func (g followerOfGodwit) stop(ctx context.Context) error {
 	err := g.removeContainer(ctx)
 	if g.hasClient {
-		err = errors.Join(err, g.bed.lab.RemoveClient(g.clientMachine()))
+		err = errors.Join(err, g.bed.Lab.RemoveClient(g.clientMachine()))
 		g.hasClient = false
 	}
 	return err
@@ -124,7 +107,7 @@ func (g followerOfGodwit) stop(ctx context.Context) error {
 
 func (g followerOfGodwit) move(ctx context.Context, atResume func()) (moved, error) {
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", string(g.mode),
+	if err := g.ask(ctx, &report, "migrate", g.container(), testbed.Other(g.at), "--mode", string(g.mode),
 		"--json"); err != nil {
 		return moved{}, err
 	}
@@ -212,7 +195,7 @@ func (s *service) ask(ctx context.Context) error {
 
 // await waits for an answer after an instant.
 func (s *service) await(ctx context.Context, after time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, asking)
+	ctx, cancel := context.WithTimeout(ctx, testbed.Asking)
 	defer cancel()
 	for {
 		if _, _, has := s.seen(after); has {
@@ -224,7 +207,7 @@ func (s *service) await(ctx context.Context, after time.Time) error {
 			return errors.Join(errors.New("the client of the program gets no answers any more"), err)
 		default:
 		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
+		if err := testbed.Pause(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("the client of the program gets no answer: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -69,52 +70,55 @@ func engineds() []engined {
 
 // EngineNames lists the workloads of the suite engines.
 func EngineNames() []string {
-	return namesOf(engineds(), func(e engined) string { return e.name })
+	return testbed.NamesOf(engineds(), func(e engined) string { return e.name })
 }
 
 // Engines measures moves of other engines' containers, beside Godwit's own, and each engine's own way. When
 // it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements;
 // the error lists Godwit's failures.
-func Engines(ctx context.Context, config Config) (results.Result, error) {
-	chosen, err := selectTurns(config, engineds(), EngineWays(),
-		func(e *engined) turns { return turns{e.name, &e.ways, &e.runs, e.quick} })
+func Engines(ctx context.Context, config testbed.Config) (results.Result, error) {
+	chosen, err := testbed.SelectTurns(config, engineds(), EngineWays(),
+		func(e *engined) testbed.Turns {
+			return testbed.Turns{Title: e.name, Ways: &e.ways, Runs: &e.runs, Quick: e.quick}
+		})
 	if err != nil {
 		return results.Result{}, err
 	}
-	return runInTurns(ctx, config, suiteEngines,
-		func(ctx context.Context, s *suite) error { return s.byEngines(ctx, chosen) }, judgeEngines)
+	return testbed.RunInTurns(ctx, config, suiteEngines,
+		func(ctx context.Context, s *testbed.Suite) error { return byEngines(ctx, s, chosen) }, judgeEngines)
 }
 
 // byEngines measures the selected workloads.
-func (s *suite) byEngines(ctx context.Context, chosen []engined) (err error) {
-	var daemons rsyncDaemons
-	defer func() { err = errors.Join(err, daemons.stop()) }()
-	if err := daemons.start(ctx, s.bed); err != nil {
+func byEngines(ctx context.Context, s *testbed.Suite, chosen []engined) (err error) {
+	var daemons testbed.RsyncDaemons
+	defer func() { err = errors.Join(err, daemons.Stop()) }()
+	if err := daemons.Start(ctx, s.Bed); err != nil {
 		return err
 	}
-	for _, one := range s.outsideEngines() {
+	for _, one := range outsideEngines(s) {
 		used := func(e engined) bool {
 			return slices.ContainsFunc(e.ways, func(way string) bool { return engineOf(way) == one.name() })
 		}
 		if !slices.ContainsFunc(chosen, used) {
 			continue
 		}
-		s.say("%s is made ready", one.name())
-		if err := errors.Join(one.bringUp(ctx, nodes[0]), one.bringUp(ctx, nodes[1])); err != nil {
+		s.Say("%s is made ready", one.name())
+		if err := errors.Join(one.bringUp(ctx, testbed.Nodes[0]),
+			one.bringUp(ctx, testbed.Nodes[1])); err != nil {
 			return err
 		}
 	}
 	for _, e := range chosen {
-		if err := s.byEnginesOne(ctx, e); err != nil {
+		if err := byEnginesOne(ctx, s, e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *suite) outsideEngines() []outsideEngine {
-	return []outsideEngine{docker{byCommand{s.bed, "docker"}}, podman{byCommand{s.bed, "podman"}},
-		containerd{s.bed}, lxc{s.bed}}
+func outsideEngines(s *testbed.Suite) []outsideEngine {
+	return []outsideEngine{docker{byCommand{s.Bed, "docker"}}, podman{byCommand{s.Bed, "podman"}},
+		containerd{s.Bed}, lxc{s.Bed}}
 }
 
 // engineOf returns the engine whose containers a way moves; empty: Godwit's own.
@@ -133,27 +137,28 @@ func engineOf(way string) string {
 }
 
 // byEnginesOne moves a workload in all ways, each container there and back.
-func (s *suite) byEnginesOne(ctx context.Context, e engined) (err error) {
-	archive, err := s.buildImage(ctx, e.containerWorkload)
+func byEnginesOne(ctx context.Context, s *testbed.Suite, e engined) (err error) {
+	archive, err := buildImage(ctx, s, e.containerWorkload)
 	if err != nil {
 		return err
 	}
-	if err := s.setLink(linkFast); err != nil {
+	if err := s.SetLink(testbed.LinkFast); err != nil {
 		return err
 	}
 	started := map[string]way{}
 	defer func() {
 		for name, one := range started {
-			if stopErr := one.stop(context.WithoutCancel(ctx)); stopErr != nil && isGodwit(name) {
+			if stopErr := one.stop(context.WithoutCancel(ctx)); stopErr != nil && testbed.IsGodwit(name) {
 				err = errors.Join(err, fmt.Errorf("%s: %w", name, stopErr))
 			}
 		}
 	}()
-	return s.takeTurns(ctx, turns{e.name, &e.ways, &e.runs, e.quick}, linkFast,
+	return s.TakeTurns(ctx, testbed.Turns{Title: e.name, Ways: &e.ways, Runs: &e.runs, Quick: e.quick},
+		testbed.LinkFast,
 		func(name string) ([]results.Measurement, error) {
 			one := started[name]
 			if one == nil {
-				one = s.engineWay(name, e.containerWorkload, archive)
+				one = newEngineWay(s, name, e.containerWorkload, archive)
 				started[name] = one
 				if err := one.start(ctx); err != nil {
 					return nil, err
@@ -163,19 +168,19 @@ func (s *suite) byEnginesOne(ctx context.Context, e engined) (err error) {
 		})
 }
 
-// engineWay makes a way.
-func (s *suite) engineWay(name string, w containerWorkload, archive string) way {
+// newEngineWay makes a way.
+func newEngineWay(s *testbed.Suite, name string, w containerWorkload, archive string) way {
 	of := engineOf(name)
 	if of == "" {
-		return newGodwitWay(s.bed, migration.PreCopy, w, archive)
+		return newGodwitWay(s.Bed, migration.PreCopy, w, archive)
 	}
-	engines := s.outsideEngines()
+	engines := outsideEngines(s)
 	engine := engines[slices.IndexFunc(engines, func(e outsideEngine) bool { return e.name() == of })]
 	container := outside{name: "bench-" + strings.NewReplacer(", ", "-", " ", "-").Replace(name),
 		args: w.args, port: w.port}
-	one := engineWay{bed: s.bed, engine: engine, title: name, container: container, archive: archive,
-		at: nodes[0]}
-	if isGodwit(name) {
+	one := engineWay{bed: s.Bed, engine: engine, title: name, container: container, archive: archive,
+		at: testbed.Nodes[0]}
+	if testbed.IsGodwit(name) {
 		one.container.connected = engine.connects()
 		return &movedWay{engineWay: one}
 	}
@@ -208,17 +213,18 @@ func judgeEngines(rows []results.Row) []results.Asked {
 			asked = append(asked,
 				results.AtMost(fmt.Sprintf("%s, %s: client's longest gap beyond the downtime at "+
 					"most 1 RTT + %.0f ms", way, workload, results.GapSlack*1e3),
-					m.Of(workload, linkFast, way, results.Beyond), rttOf(linkFast)+results.GapSlack))
+					m.Of(workload, testbed.LinkFast, way, results.Beyond),
+					testbed.RTTOf(testbed.LinkFast)+results.GapSlack))
 		}
 		for _, ways := range enginePairs() {
-			freeze := m.Downtime(workload, linkFast, ways[0])
+			freeze := m.Downtime(workload, testbed.LinkFast, ways[0])
 			asked = append(asked,
 				results.AtMost(fmt.Sprintf("%s, %s: freeze at most the embedded engine's + %.0f ms", ways[0],
 					workload, engineSlack*1e3),
-					freeze, m.Downtime(workload, linkFast, wayEmbedded)+engineSlack),
+					freeze, m.Downtime(workload, testbed.LinkFast, wayEmbedded)+engineSlack),
 				results.AtMost(
 					fmt.Sprintf("%s, %s: freeze at most %.2f x %s", ways[0], workload, ownPart, ways[1]),
-					freeze, ownPart*m.Downtime(workload, linkFast, ways[1])))
+					freeze, ownPart*m.Downtime(workload, testbed.LinkFast, ways[1])))
 		}
 	}
 	return slices.DeleteFunc(asked,

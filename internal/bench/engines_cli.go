@@ -12,11 +12,12 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // byCommand is the common part of Docker's and Podman's command lines.
 type byCommand struct {
-	bed     *bed
+	bed     *testbed.Bed
 	program string
 }
 
@@ -47,12 +48,12 @@ func (c byCommand) create(one outside, verb ...string) []string {
 }
 
 func (c byCommand) run(ctx context.Context, node string, one outside) error {
-	_, err := c.bed.exec(ctx, node, c.create(one, "run", "--detach")...)
+	_, err := c.bed.Exec(ctx, node, c.create(one, "run", "--detach")...)
 	return err
 }
 
 func (c byCommand) pid(ctx context.Context, node string, one outside) (int, error) {
-	out, err := c.bed.exec(ctx, node, c.program, "inspect", "--format", "{{.State.Pid}}", one.name)
+	out, err := c.bed.Exec(ctx, node, c.program, "inspect", "--format", "{{.State.Pid}}", one.name)
 	if err != nil {
 		return 0, err
 	}
@@ -65,7 +66,7 @@ func (c byCommand) pid(ctx context.Context, node string, one outside) (int, erro
 
 // server returns the port that the node publishes.
 func (c byCommand) server(node string, one outside) (string, error) {
-	address, err := c.bed.lab.Address(node)
+	address, err := c.bed.Lab.Address(node)
 	return netip.AddrPortFrom(address, uint16(one.port)).String(), err
 }
 
@@ -74,17 +75,17 @@ type docker struct{ byCommand }
 
 // bringUp enables Docker's checkpoints, which are an experimental feature.
 func (d docker) bringUp(ctx context.Context, node string) error {
-	err := d.bed.withCRIU(func() error { return d.bed.lab.StartDocker(ctx, node, "--experimental") })
+	err := withCRIU(d.bed, func() error { return d.bed.Lab.StartDocker(ctx, node, "--experimental") })
 	if err == nil {
-		_, err = d.bed.exec(ctx, node, "docker", "network", "create", "--subnet", bridgeSubnet, bridge)
+		_, err = d.bed.Exec(ctx, node, "docker", "network", "create", "--subnet", bridgeSubnet, bridge)
 	}
 	return err
 }
 
 // withCRIU starts a daemon whose runc finds CRIU in the daemon's environment.
-func (b *bed) withCRIU(start func() error) error {
+func withCRIU(b *testbed.Bed, start func() error) error {
 	path := os.Getenv("PATH")
-	if err := os.Setenv("PATH", filepath.Dir(b.criu.Path)+":"+path); err != nil {
+	if err := os.Setenv("PATH", filepath.Dir(b.CRIU.Path)+":"+path); err != nil {
 		return err
 	}
 	return errors.Join(start(), os.Setenv("PATH", path))
@@ -93,16 +94,16 @@ func (b *bed) withCRIU(start func() error) error {
 func (docker) connects() bool { return true }
 
 func (d docker) remove(ctx context.Context, node string, c outside) error {
-	_, err := d.bed.exec(ctx, node, "docker", "rm", "--force", c.name)
+	_, err := d.bed.Exec(ctx, node, "docker", "rm", "--force", c.name)
 	return err
 }
 
 // checkpointed is docker checkpoint, a copy, and docker start --checkpoint. Docker 20.10 accepts a
 // checkpoint only from its own directory.
 func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]results.Measurement, error) {
-	to := other(from)
+	to := testbed.Other(from)
 	_ = d.remove(ctx, to, c) // left by an earlier failed move
-	if _, err := d.bed.exec(ctx, to, d.create(c, "create")...); err != nil {
+	if _, err := d.bed.Exec(ctx, to, d.create(c, "create")...); err != nil {
 		return nil, err
 	}
 	there, err := d.checkpoints(ctx, to, c.name)
@@ -113,21 +114,21 @@ func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]res
 	if err != nil {
 		return nil, err
 	}
-	checkpoint, err := d.bed.time(ctx, from, "docker", "checkpoint", "create", c.name, dockerCheckpoint)
+	checkpoint, err := d.bed.Time(ctx, from, "docker", "checkpoint", "create", c.name, dockerCheckpoint)
 	if err != nil {
 		return nil, err
 	}
-	copied, size, err := d.bed.send(ctx, from, here)
+	copied, size, err := d.bed.Send(ctx, from, here)
 	if err != nil {
 		return nil, err
 	}
-	placed, err := d.bed.time(ctx, to, "cp", "--archive", incoming+"/"+dockerCheckpoint, there)
+	placed, err := d.bed.Time(ctx, to, "cp", "--archive", testbed.Incoming+"/"+dockerCheckpoint, there)
 	if err != nil {
 		return nil, err
 	}
-	restore, err := d.bed.time(ctx, to, "docker", "start", "--checkpoint", dockerCheckpoint, c.name)
+	restore, err := d.bed.Time(ctx, to, "docker", "start", "--checkpoint", dockerCheckpoint, c.name)
 	if err == nil {
-		_, err = d.bed.exec(ctx, to, "rm", "--recursive", there) // or the next one could not use its name
+		_, err = d.bed.Exec(ctx, to, "rm", "--recursive", there) // or the next one could not use its name
 	}
 	if err == nil {
 		err = d.remove(ctx, from, c)
@@ -140,12 +141,12 @@ const dockerCheckpoint = "bench"
 
 // checkpoints returns Docker's directory of a container's checkpoints.
 func (d docker) checkpoints(ctx context.Context, node, container string) (string, error) {
-	out, err := d.bed.exec(ctx, node, "sh", "-c",
+	out, err := d.bed.Exec(ctx, node, "sh", "-c",
 		`echo "$(docker info --format '{{.DockerRootDir}}')/containers/`+
 			`$(docker inspect --format '{{.Id}}' "$0")/checkpoints"`, container)
 	dir := strings.TrimSpace(out)
 	if err == nil {
-		_, err = d.bed.exec(ctx, node, "mkdir", "--parents", dir)
+		_, err = d.bed.Exec(ctx, node, "mkdir", "--parents", dir)
 	}
 	return dir + "/" + dockerCheckpoint, err
 }
@@ -154,23 +155,23 @@ func (d docker) checkpoints(ctx context.Context, node, container string) (string
 type podman struct{ byCommand }
 
 func (p podman) bringUp(ctx context.Context, node string) error {
-	if err := p.bed.lab.PreparePodman(ctx, node); err != nil {
+	if err := p.bed.Lab.PreparePodman(ctx, node); err != nil {
 		return err
 	}
-	_, err := p.bed.exec(ctx, node, program, "engine", "setup", "podman")
+	_, err := p.bed.Exec(ctx, node, testbed.Program, "engine", "setup", "podman")
 	return err
 }
 
 func (podman) connects() bool { return false }
 
 func (p podman) remove(ctx context.Context, node string, c outside) error {
-	_, err := p.bed.exec(ctx, node, "podman", "rm", "--force", "--time=0", c.name)
+	_, err := p.bed.Exec(ctx, node, "podman", "rm", "--force", "--time=0", c.name)
 	return err
 }
 
 // checkpointed is podman container checkpoint into an archive, a copy, and a restore from it.
 func (p podman) checkpointed(ctx context.Context, from string, c outside) ([]results.Measurement, error) {
-	measured, err := p.bed.podmanMove(ctx, from, []string{p.program}, c.name)
+	measured, err := podmanMove(ctx, p.bed, from, []string{p.program}, c.name)
 	if err == nil {
 		err = p.remove(ctx, from, c)
 	}
@@ -178,22 +179,22 @@ func (p podman) checkpointed(ctx context.Context, from string, c outside) ([]res
 }
 
 // containerd is the node's containerd, by ctr.
-type containerd struct{ bed *bed }
+type containerd struct{ bed *testbed.Bed }
 
 func (containerd) name() string { return "containerd" }
 
 func (c containerd) bringUp(ctx context.Context, node string) error {
-	if err := c.bed.withCRIU(func() error { return c.bed.lab.StartContainerd(ctx, node) }); err != nil {
+	if err := withCRIU(c.bed, func() error { return c.bed.Lab.StartContainerd(ctx, node) }); err != nil {
 		return err
 	}
-	_, err := c.bed.exec(ctx, node, program, "engine", "setup", "containerd")
+	_, err := c.bed.Exec(ctx, node, testbed.Program, "engine", "setup", "containerd")
 	return err
 }
 
 func (containerd) connects() bool { return false }
 
 func (c containerd) load(ctx context.Context, node, archive string, _ outside) (string, error) {
-	out, err := c.bed.exec(ctx, node, "ctr", "images", "import", archive)
+	out, err := c.bed.Exec(ctx, node, "ctr", "images", "import", archive)
 	words := strings.Fields(out) // unpacking NAME (DIGEST)...done
 	if i := slices.Index(words, "unpacking"); err == nil && i >= 0 && i+1 < len(words) {
 		return words[i+1], nil
@@ -202,13 +203,13 @@ func (c containerd) load(ctx context.Context, node, archive string, _ outside) (
 }
 
 func (c containerd) run(ctx context.Context, node string, one outside) error {
-	_, err := c.bed.exec(ctx, node,
+	_, err := c.bed.Exec(ctx, node,
 		append([]string{"ctr", "run", "--detach", "--null-io", one.image, one.name}, one.args...)...)
 	return err
 }
 
 func (c containerd) pid(ctx context.Context, node string, one outside) (int, error) {
-	out, err := c.bed.exec(ctx, node, "ctr", "tasks", "ls")
+	out, err := c.bed.Exec(ctx, node, "ctr", "tasks", "ls")
 	for line := range strings.Lines(out) { // TASK PID STATUS
 		if words := strings.Fields(line); len(words) == 3 && words[0] == one.name {
 			return strconv.Atoi(words[1])
@@ -222,22 +223,22 @@ func (c containerd) server(string, outside) (string, error) {
 }
 
 func (c containerd) remove(ctx context.Context, node string, one outside) error {
-	_, err := c.bed.exec(ctx, node, "sh", "-c", `ctr tasks rm --force "$0"; ctr containers rm "$0"`, one.name)
+	_, err := c.bed.Exec(ctx, node, "sh", "-c", `ctr tasks rm --force "$0"; ctr containers rm "$0"`, one.name)
 	return err
 }
 
 // Where a checkpoint of containerd is stored: an image, and its archive.
 const (
 	ctrCheckpoint = "example.com/bench:checkpoint"
-	ctrArchive    = benchDir + "/containerd.tar"
+	ctrArchive    = testbed.BenchDir + "/containerd.tar"
 )
 
 // checkpointed makes an image of the container with its files and its state, and sends it as an archive.
 // The container would continue to run: its later changes are lost, so this counts as downtime.
 func (c containerd) checkpointed(ctx context.Context, from string, one outside) ([]results.Measurement,
 	error) {
-	to := other(from)
-	checkpoint, err := c.bed.timed(ctx, from,
+	to := testbed.Other(from)
+	checkpoint, err := timeAll(ctx, c.bed, from,
 		[]string{"ctr", "containers", "checkpoint", "--rw", "--image", "--task", one.name, ctrCheckpoint},
 		[]string{"ctr", "images", "export", "--skip-manifest-json", ctrArchive, ctrCheckpoint})
 	if err != nil {
@@ -246,16 +247,17 @@ func (c containerd) checkpointed(ctx context.Context, from string, one outside) 
 	if err := c.remove(ctx, from, one); err != nil {
 		return nil, err
 	}
-	copied, size, err := c.bed.send(ctx, from, ctrArchive)
+	copied, size, err := c.bed.Send(ctx, from, ctrArchive)
 	if err != nil {
 		return nil, err
 	}
-	restore, err := c.bed.timed(ctx, to,
+	restore, err := timeAll(ctx, c.bed, to,
 		// unpacking fails for checkpoints
-		[]string{"ctr", "images", "import", "--no-unpack", incoming + "/" + filepath.Base(ctrArchive)},
+		[]string{"ctr", "images", "import", "--no-unpack", testbed.Incoming + "/" +
+			filepath.Base(ctrArchive)},
 		[]string{"ctr", "containers", "restore", "--rw", "--live", one.name, ctrCheckpoint})
-	for _, node := range nodes {
-		_, removeErr := c.bed.exec(ctx, node, "ctr", "images", "rm", ctrCheckpoint)
+	for _, node := range testbed.Nodes {
+		_, removeErr := c.bed.Exec(ctx, node, "ctr", "images", "rm", ctrCheckpoint)
 		err = errors.Join(err, removeErr)
 	}
 	return tookOwn(checkpoint, copied, restore, size), err

@@ -12,14 +12,15 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // lxc is the node's LXC, by its tools.
-type lxc struct{ bed *bed }
+type lxc struct{ bed *testbed.Bed }
 
 const (
 	lxcPlace  = "/var/lib/lxc"
-	lxcImages = benchDir + "/lxc" // of lxc-checkpoint
+	lxcImages = testbed.BenchDir + "/lxc" // of lxc-checkpoint
 )
 
 // lxcSettings are required for a checkpoint of an LXC container, and run the program in place of an init.
@@ -46,13 +47,13 @@ func (lxc) address(c outside) netip.Addr {
 
 func (lxc) name() string { return "lxc" }
 
-func (l lxc) bringUp(ctx context.Context, node string) error { return l.bed.lab.PrepareLXC(ctx, node) }
+func (l lxc) bringUp(ctx context.Context, node string) error { return l.bed.Lab.PrepareLXC(ctx, node) }
 
 func (lxc) connects() bool { return true }
 
 // load does nothing at the target of Godwit's moves. For LXC's own way, it puts the files on both nodes.
 func (l lxc) load(ctx context.Context, node, archive string, c outside) (string, error) {
-	if c.connected && node != nodes[0] {
+	if c.connected && node != testbed.Nodes[0] {
 		return archive, nil
 	}
 	root := filepath.Join(lxcPlace, c.name, "rootfs")
@@ -69,7 +70,7 @@ func (l lxc) load(ctx context.Context, node, archive string, c outside) (string,
 	} else {
 		config += "lxc.net.0.type = empty\nlxc.net.0.flags = up\n"
 	}
-	if err := l.bed.write(node, filepath.Join(filepath.Dir(root), "config"), []byte(config)); err != nil {
+	if err := l.bed.Write(node, filepath.Join(filepath.Dir(root), "config"), []byte(config)); err != nil {
 		return "", err
 	}
 	return archive, l.unpack(ctx, node, archive, root)
@@ -77,7 +78,7 @@ func (l lxc) load(ctx context.Context, node, archive string, c outside) (string,
 
 // unpack unpacks an image into a directory tree.
 func (l lxc) unpack(ctx context.Context, node, archive, root string) error {
-	out, err := l.bed.exec(ctx, node, "tar", "--extract", "--to-stdout", "--file", archive, "manifest.json")
+	out, err := l.bed.Exec(ctx, node, "tar", "--extract", "--to-stdout", "--file", archive, "manifest.json")
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (l lxc) unpack(ctx context.Context, node, archive, root string) error {
 	for _, layer := range manifest[0].Layers {
 		const script = `mkdir --parents "$2" &&
 			tar --extract --to-stdout --file "$0" "$1" | tar --extract --directory "$2"`
-		if _, err := l.bed.exec(ctx, node, "sh", "-c", script, archive, layer, root); err != nil {
+		if _, err := l.bed.Exec(ctx, node, "sh", "-c", script, archive, layer, root); err != nil {
 			return err
 		}
 	}
@@ -96,12 +97,12 @@ func (l lxc) unpack(ctx context.Context, node, archive, root string) error {
 }
 
 func (l lxc) run(ctx context.Context, node string, c outside) error {
-	_, err := l.bed.exec(ctx, node, "lxc-start", "--name", c.name)
+	_, err := l.bed.Exec(ctx, node, "lxc-start", "--name", c.name)
 	return err
 }
 
 func (l lxc) pid(ctx context.Context, node string, c outside) (int, error) {
-	out, err := l.bed.exec(ctx, node, "lxc-info", "--name", c.name, "-p", "-H")
+	out, err := l.bed.Exec(ctx, node, "lxc-info", "--name", c.name, "-p", "-H")
 	if err != nil {
 		return 0, err
 	}
@@ -113,25 +114,25 @@ func (l lxc) server(_ string, c outside) (string, error) {
 }
 
 func (l lxc) remove(ctx context.Context, node string, c outside) error {
-	_, err := l.bed.exec(ctx, node, "lxc-destroy", "--force", "--name", c.name)
+	_, err := l.bed.Exec(ctx, node, "lxc-destroy", "--force", "--name", c.name)
 	return err
 }
 
 // checkpointed is lxc-checkpoint, a copy of its files, and lxc-checkpoint on the other node.
 func (l lxc) checkpointed(ctx context.Context, from string, c outside) ([]results.Measurement, error) {
-	if err := l.bed.empty(from, lxcImages); err != nil {
+	if err := l.bed.Empty(from, lxcImages); err != nil {
 		return nil, err
 	}
-	checkpoint, err := l.bed.time(ctx, from, "lxc-checkpoint", "--name", c.name, "--stop", "--checkpoint-dir",
+	checkpoint, err := l.bed.Time(ctx, from, "lxc-checkpoint", "--name", c.name, "--stop", "--checkpoint-dir",
 		lxcImages)
 	if err != nil {
 		return nil, err
 	}
-	copied, size, err := l.bed.send(ctx, from, lxcImages+"/")
+	copied, size, err := l.bed.Send(ctx, from, lxcImages+"/")
 	if err != nil {
 		return nil, err
 	}
-	restore, err := l.bed.time(ctx, other(from), "lxc-checkpoint", "--name", c.name, "--restore",
-		"--checkpoint-dir", incoming)
+	restore, err := l.bed.Time(ctx, testbed.Other(from), "lxc-checkpoint", "--name", c.name, "--restore",
+		"--checkpoint-dir", testbed.Incoming)
 	return tookOwn(checkpoint, copied, restore, size), err
 }

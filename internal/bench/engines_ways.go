@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -41,7 +42,7 @@ type outsideEngine interface {
 
 // engineWay is the common part of ways that move containers of other engines.
 type engineWay struct {
-	bed       *bed
+	bed       *testbed.Bed
 	engine    outsideEngine
 	title     string
 	container outside
@@ -54,7 +55,7 @@ type engineWay struct {
 func (e *engineWay) name() string { return e.title }
 
 func (e *engineWay) start(ctx context.Context) error {
-	for _, node := range nodes {
+	for _, node := range testbed.Nodes {
 		var err error
 		if e.container.image, err = e.engine.load(ctx, node, e.archive, e.container); err != nil {
 			return err
@@ -66,7 +67,7 @@ func (e *engineWay) start(ctx context.Context) error {
 	if e.container.connected {
 		address, err := e.engine.server(e.at, e.container)
 		if err == nil {
-			e.users, err = e.bed.newRedisClient(ctx, "c-"+e.engine.name(), address)
+			e.users, err = newRedisClient(ctx, e.bed, "c-"+e.engine.name(), address)
 		}
 		e.filled = err == nil
 		return err
@@ -82,7 +83,7 @@ func (e *engineWay) within(ctx context.Context, do func(*workload.RedisCounter) 
 	if err != nil {
 		return err
 	}
-	conn, err := e.bed.dialBeside(ctx, e.at, pid, e.container.port)
+	conn, err := e.bed.DialBeside(ctx, e.at, pid, e.container.port)
 	if err != nil {
 		return fmt.Errorf("redis of %s: %w", e.container.name, err)
 	}
@@ -97,7 +98,7 @@ func (e *engineWay) stop(ctx context.Context) error {
 			e.within(ctx, func(r *workload.RedisCounter) error { return r.Verify(redisDataBytes) }))
 	}
 	failed = errors.Join(failed, e.engine.remove(ctx, e.at, e.container))
-	_ = e.engine.remove(ctx, other(e.at), e.container) // left if an engine's own way failed
+	_ = e.engine.remove(ctx, testbed.Other(e.at), e.container) // left if an engine's own way failed
 	return failed
 }
 
@@ -106,7 +107,8 @@ type movedWay struct{ engineWay }
 
 func (m *movedWay) move(ctx context.Context) ([]results.Measurement, error) {
 	m.users.forget()
-	out, err := m.bed.exec(ctx, m.at, program, "migrate", m.engine.name()+":"+m.container.name, other(m.at),
+	out, err := m.bed.Exec(ctx, m.at, testbed.Program, "migrate", m.engine.name()+":"+m.container.name,
+		testbed.Other(m.at),
 		"--mode", string(migration.PreCopy), "--wait", "--json")
 	if err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ type checkpointWay struct{ engineWay }
 func (c *checkpointWay) move(ctx context.Context) ([]results.Measurement, error) {
 	measured, err := c.engine.checkpointed(ctx, c.at, c.container)
 	if err == nil {
-		c.at = other(c.at)
+		c.at = testbed.Other(c.at)
 	}
 	return measured, err
 }
@@ -146,11 +148,11 @@ func tookOwn(checkpoint, copied, restore, size float64) []results.Measurement {
 	}
 }
 
-// timed runs commands one after the other and returns the sum of their times.
-func (b *bed) timed(ctx context.Context, node string, commands ...[]string) (float64, error) {
+// timeAll runs commands one after the other and returns the sum of their times.
+func timeAll(ctx context.Context, b *testbed.Bed, node string, commands ...[]string) (float64, error) {
 	all := 0.0
 	for _, command := range commands {
-		took, err := b.time(ctx, node, command...)
+		took, err := b.Time(ctx, node, command...)
 		if err != nil {
 			return 0, err
 		}

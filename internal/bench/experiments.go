@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/memory"
@@ -109,7 +110,7 @@ func measureAttach(_ context.Context, s *subject) ([]results.Measurement, error)
 }
 
 func measureScan(ctx context.Context, s *subject) ([]results.Measurement, error) {
-	return scanAfter(s, func() error { return pause(ctx, 100*time.Millisecond) })
+	return scanAfter(s, func() error { return testbed.Pause(ctx, 100*time.Millisecond) })
 }
 
 // writesPerPage is so many random writes per page that none of 262,144 pages stays unwritten.
@@ -145,15 +146,6 @@ func scanAfter(s *subject, meanwhile func() error) ([]results.Measurement, error
 	return []results.Measurement{{metricScan, took.Seconds()}, {metricFound, bytes}}, nil
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 // source returns the view of the process that a migration uses.
 func (s *subject) source() *memory.Source {
 	return memory.NewSource(memory.SourceConfig{Processes: func() ([]int, error) {
@@ -179,7 +171,7 @@ func (l *link) Send(frame []byte) error {
 		l.freeAt = now
 	}
 	l.freeAt = l.freeAt.Add(time.Duration(float64(len(frame)) / l.rate * 1e9))
-	return pause(l.ctx, l.freeAt.Sub(now))
+	return testbed.Pause(l.ctx, l.freeAt.Sub(now))
 }
 
 // Push does nothing.
@@ -268,7 +260,7 @@ func measureSlowDown(ctx context.Context, s *subject) (_ []results.Measurement, 
 	}
 	defer func() { err = errors.Join(err, together()) }()
 	began := time.Now()
-	if err := pause(ctx, undisturbed); err != nil {
+	if err := testbed.Pause(ctx, undisturbed); err != nil {
 		return nil, err
 	}
 	copying := time.Now()
@@ -277,7 +269,7 @@ func measureSlowDown(ctx context.Context, s *subject) (_ []results.Measurement, 
 		return nil, err
 	}
 	copied := time.Now()
-	if err := pause(ctx, undisturbed); err != nil {
+	if err := testbed.Pause(ctx, undisturbed); err != nil {
 		return nil, err
 	}
 	during, err := s.speed(copying, copied)
@@ -343,7 +335,7 @@ func measurePreDump(ctx context.Context, s *subject) ([]results.Measurement, err
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, tool.Path, "pre-dump", "--tree", fmt.Sprint(s.pid()), "--images-dir", dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("criu pre-dump: %w: %s", err, out[max(0, len(out)-maxErrorText):])
+		return nil, fmt.Errorf("criu pre-dump: %w: %s", err, out[max(0, len(out)-testbed.MaxErrorText):])
 	}
 	return []results.Measurement{{results.Round, time.Since(began).Seconds()}}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -23,8 +24,8 @@ const (
 // Files measures how a container's files and image get to another node, and which part of that is in the
 // freeze, beside rsync and Podman's own ways. When it returns, it has cleaned up the machine. If some ways
 // failed, the result has the other measurements; the error lists Godwit's failures.
-func Files(ctx context.Context, config Config) (result results.Result, err error) {
-	chosen, err := config.selectedCopyings()
+func Files(ctx context.Context, config testbed.Config) (result results.Result, err error) {
+	chosen, err := selectedCopyings(config)
 	if err != nil {
 		return results.Result{}, err
 	}
@@ -32,37 +33,38 @@ func Files(ctx context.Context, config Config) (result results.Result, err error
 }
 
 // measureFiles measures the selected workloads.
-func measureFiles(ctx context.Context, config Config, chosen []copying) (results.Result, error) {
-	return runInTurns(ctx, config, suiteFiles, func(ctx context.Context, s *suite) (err error) {
-		unmake, err := podmanMountPoint()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, unmake()) }()
-		return s.copyAll(ctx, chosen)
-	}, judgeCopying)
+func measureFiles(ctx context.Context, config testbed.Config, chosen []copying) (results.Result, error) {
+	return testbed.RunInTurns(ctx, config, suiteFiles,
+		func(ctx context.Context, s *testbed.Suite) (err error) {
+			unmake, err := podmanMountPoint()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, unmake()) }()
+			return copyAll(ctx, s, chosen)
+		}, judgeCopying)
 }
 
 // copyAll measures the selected workloads.
-func (s *suite) copyAll(ctx context.Context, chosen []copying) (err error) {
-	var rsyncs rsyncDaemons
+func copyAll(ctx context.Context, s *testbed.Suite, chosen []copying) (err error) {
+	var rsyncs testbed.RsyncDaemons
 	var sshs sshDaemons
-	defer func() { err = errors.Join(err, rsyncs.stop(), sshs.stop()) }()
-	if err := errors.Join(rsyncs.start(ctx, s.bed), sshs.start(ctx, s.bed)); err != nil {
+	defer func() { err = errors.Join(err, rsyncs.Stop(), sshs.stop()) }()
+	if err := errors.Join(rsyncs.Start(ctx, s.Bed), sshs.start(ctx, s.Bed)); err != nil {
 		return err
 	}
 	plain := ""
 	for _, c := range chosen {
-		c = c.sized(s.config.Quick)
+		c = c.sized(s.Config.Quick)
 		archive := plain
 		if plain == "" || len(c.image) > 0 {
-			s.say("%s: the image is made", c.name)
-			if archive, err = s.programImage(filesImage, c.image...); err != nil {
+			s.Say("%s: the image is made", c.name)
+			if archive, err = s.ProgramImage(filesImage, c.image...); err != nil {
 				return err
 			}
 		}
-		err := s.takeTurns(ctx, c.turns(), c.link, func(way string) ([]results.Measurement, error) {
-			return s.copyOnce(ctx, c, s.newCopier(way, c, archive))
+		err := s.TakeTurns(ctx, c.turns(), c.link, func(way string) ([]results.Measurement, error) {
+			return copyOnce(ctx, s, c, newCopier(s, way, c, archive))
 		})
 		if err != nil {
 			return err
@@ -90,8 +92,8 @@ type copier interface {
 	stop(ctx context.Context) error
 }
 
-func (s *suite) newCopier(way string, c copying, archive string) copier {
-	peer := peerFiles{bed: s.bed, what: c, archive: archive}
+func newCopier(s *testbed.Suite, way string, c copying, archive string) copier {
+	peer := peerFiles{bed: s.Bed, what: c, archive: archive}
 	switch way {
 	case wayRsyncTwice:
 		return &rsyncFilesWay{peerFiles: peer}
@@ -102,10 +104,10 @@ func (s *suite) newCopier(way string, c copying, archive string) copier {
 	case waySave:
 		return &podmanSaveWay{peerFiles: peer}
 	case wayStopped:
-		return newGodwitFiles(s.bed, migration.Restart, c, archive, "--checkpoints", "0")
+		return newGodwitFiles(s.Bed, migration.Restart, c, archive, "--checkpoints", "0")
 	}
 	for _, mode := range []migration.Mode{migration.Cold, migration.PreCopy, migration.Restart} {
-		if g := newGodwitFiles(s.bed, mode, c, archive); g.name() == way {
+		if g := newGodwitFiles(s.Bed, mode, c, archive); g.name() == way {
 			return g
 		}
 	}
@@ -113,25 +115,27 @@ func (s *suite) newCopier(way string, c copying, archive string) copier {
 }
 
 // copyOnce copies the files once in one way, and checks that all of them are right.
-func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []results.Measurement, err error) {
-	if err := s.setLink(linkFaster); err != nil {
+func copyOnce(ctx context.Context, s *testbed.Suite, c copying, way copier) (_ []results.Measurement,
+	err error) {
+	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return nil, err
 	}
 	defer func() {
 		ending := context.WithoutCancel(ctx)
-		err = errors.Join(err, s.setLink(linkFaster), way.stop(ending), s.bed.dropDisks(ending, way.home()))
+		err = errors.Join(err, s.SetLink(testbed.LinkFaster), way.stop(ending),
+			dropDisks(ending, s.Bed, way.home()))
 	}()
-	if err := s.bed.freshDisks(ctx, way.home()); err != nil {
+	if err := freshDisks(ctx, s.Bed, way.home()); err != nil {
 		return nil, err
 	}
 	if err := way.start(ctx); err != nil {
 		return nil, err
 	}
 	// The writes of new files to the disk are not measured.
-	if _, err := s.bed.exec(ctx, nodes[0], "sync"); err != nil {
+	if _, err := s.Bed.Exec(ctx, testbed.Nodes[0], "sync"); err != nil {
 		return nil, err
 	}
-	if err := s.setLink(c.link); err != nil {
+	if err := s.SetLink(c.link); err != nil {
 		return nil, err
 	}
 	measured, err := way.copy(ctx)
@@ -142,34 +146,15 @@ func (s *suite) copyOnce(ctx context.Context, c copying, way copier) (_ []result
 	return measured, way.verify(ctx)
 }
 
-// sent returns the bytes sent over the link since the lab was made, in both directions.
-func (b *bed) sent() (float64, error) {
-	there, back, err := b.lab.LinkCounters(nodes[0], nodes[1])
-	return float64(there.Bytes) + float64(back.Bytes), err
-}
-
-// counted returns the bytes sent over the link while do runs.
-func (b *bed) counted(do func() error) (float64, error) {
-	before, err := b.sent()
-	if err != nil {
-		return 0, err
-	}
-	if err := do(); err != nil {
-		return 0, err
-	}
-	after, err := b.sent()
-	return after - before, err
-}
-
 // askTree asks the keeper of files, which may still be making them.
-func (b *bed) askTree(ctx context.Context, node, address string, question byte) (tree.Result, error) {
-	conn, err := b.dialProgram(ctx, node, net.JoinHostPort(address, fmt.Sprint(filesPort)))
+func askTree(ctx context.Context, b *testbed.Bed, node, address string, question byte) (tree.Result, error) {
+	conn, err := b.DialProgram(ctx, node, net.JoinHostPort(address, fmt.Sprint(filesPort)))
 	if err != nil {
 		return tree.Result{}, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if err := conn.SetDeadline(time.Now().Add(asking)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testbed.Asking)); err != nil {
 		return tree.Result{}, err
 	}
 	result, err := tree.Ask(conn, question)
@@ -186,9 +171,9 @@ func judgeTree(result tree.Result) error {
 }
 
 // verifyTree checks all files in a directory of a node.
-func (b *bed) verifyTree(ctx context.Context, node, dir string, of tree.Config) error {
+func verifyTree(ctx context.Context, b *testbed.Bed, node, dir string, of tree.Config) error {
 	of.Dir, of.Verify = dir, true
-	out, err := b.exec(ctx, node, append([]string{helper}, of.Args()...)...)
+	out, err := b.Exec(ctx, node, append([]string{testbed.Helper}, of.Args()...)...)
 	if err != nil {
 		return err
 	}

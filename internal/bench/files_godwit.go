@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 	"github.com/godwit/godwit/internal/migration"
@@ -29,7 +30,8 @@ type godwitFiles struct {
 	before  tree.Result // the keeper's report before the migration, which must not undo it
 }
 
-func newGodwitFiles(b *bed, mode migration.Mode, c copying, archive string, flags ...string) *godwitFiles {
+func newGodwitFiles(b *testbed.Bed, mode migration.Mode, c copying, archive string,
+	flags ...string) *godwitFiles {
 	files := c.tree
 	files.Dir, files.Listen = "/data", filesPort
 	w := containerWorkload{image: filesImage, args: append([]string{image.ProgramPath}, files.Args()...)}
@@ -39,11 +41,11 @@ func newGodwitFiles(b *bed, mode migration.Mode, c copying, archive string, flag
 func (g *godwitFiles) home() string { return godwitVolumes }
 
 func (g *godwitFiles) start(ctx context.Context) error {
-	for _, node := range nodes {
+	for _, node := range testbed.Nodes {
 		if node != g.at && !g.what.there {
 			continue
 		}
-		if _, err := g.bed.exec(ctx, node, program, "image", "load", g.archive); err != nil {
+		if _, err := g.bed.Exec(ctx, node, testbed.Program, "image", "load", g.archive); err != nil {
 			return err
 		}
 	}
@@ -55,19 +57,19 @@ func (g *godwitFiles) start(ctx context.Context) error {
 		return err
 	}
 	g.address = container.Definition.Network.Address.String()
-	g.before, err = g.bed.askTree(ctx, g.at, g.address, tree.AskTell)
+	g.before, err = askTree(ctx, g.bed, g.at, g.address, tree.AskTell)
 	return err
 }
 
 func (g *godwitFiles) copy(ctx context.Context) ([]results.Measurement, error) {
-	for _, node := range nodes {
-		if err := g.bed.resetAgentMemory(node); err != nil {
+	for _, node := range testbed.Nodes {
+		if err := resetAgentMemory(g.bed, node); err != nil {
 			return nil, err
 		}
 	}
 	flipped := make(chan error, 1)
 	if g.what.flip {
-		at, err := g.bed.sent()
+		at, err := g.bed.Sent()
 		if err != nil {
 			return nil, err
 		}
@@ -76,8 +78,9 @@ func (g *godwitFiles) copy(ctx context.Context) ([]results.Measurement, error) {
 		flipped <- nil
 	}
 	var report migration.Report
-	sent, err := g.bed.counted(func() error {
-		command := append([]string{"migrate", g.container(), other(g.at), "--mode", string(g.mode), "--json"},
+	sent, err := g.bed.Counted(func() error {
+		command := append(
+			[]string{"migrate", g.container(), testbed.Other(g.at), "--mode", string(g.mode), "--json"},
 			g.flags...)
 		return g.ask(ctx, &report, command...)
 	})
@@ -89,7 +92,7 @@ func (g *godwitFiles) copy(ctx context.Context) ([]results.Measurement, error) {
 	measured := append(fromReport(report), results.Measurement{results.Layers, float64(report.Bytes.Layers)})
 	measured = append(append(measured, fromFiles(report)...), results.Measurement{results.Link, sent})
 	for node, metric := range map[string]string{from: metricSourceMemory, g.at: metricTargetMemory} {
-		peak, err := g.bed.agentMemory(node)
+		peak, err := peakMemory(g.bed, node)
 		if err != nil {
 			return nil, err
 		}
@@ -103,25 +106,25 @@ const flipAfter = 0.6
 
 // flip changes a byte when this much has been sent over the link.
 func (g *godwitFiles) flip(ctx context.Context, at float64) error {
-	ctx, cancel := context.WithTimeout(ctx, asking)
+	ctx, cancel := context.WithTimeout(ctx, testbed.Asking)
 	defer cancel()
 	for {
-		sent, err := g.bed.sent()
+		sent, err := g.bed.Sent()
 		if err != nil {
 			return err
 		}
 		if sent > at {
-			_, err := g.bed.askTree(ctx, nodes[0], g.address, tree.AskFlip)
+			_, err := askTree(ctx, g.bed, testbed.Nodes[0], g.address, tree.AskFlip)
 			return err
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := testbed.Pause(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("half of the file has not been sent: %w", err)
 		}
 	}
 }
 
 func (g *godwitFiles) verify(ctx context.Context) error {
-	after, err := g.bed.askTree(ctx, g.at, g.address, tree.AskVerify)
+	after, err := askTree(ctx, g.bed, g.at, g.address, tree.AskVerify)
 	if err == nil && after.Written < g.before.Written {
 		err = fmt.Errorf("%d files were written, and the copy has %d of them", g.before.Written,
 			after.Written)
@@ -131,27 +134,27 @@ func (g *godwitFiles) verify(ctx context.Context) error {
 
 func (g *godwitFiles) stop(ctx context.Context) error {
 	var failed error
-	for _, node := range nodes {
-		out, err := g.bed.exec(ctx, node, program, "ps", "--all")
+	for _, node := range testbed.Nodes {
+		out, err := g.bed.Exec(ctx, node, testbed.Program, "ps", "--all")
 		if err == nil && strings.Contains(out, g.container()) {
-			_, err = g.bed.exec(ctx, node, program, "rm", "--force", g.container())
+			_, err = g.bed.Exec(ctx, node, testbed.Program, "rm", "--force", g.container())
 		}
-		volume, pathErr := g.bed.path(node, filepath.Join(godwitVolumes, filesVolume))
+		volume, pathErr := g.bed.Path(node, filepath.Join(godwitVolumes, filesVolume))
 		if pathErr == nil {
 			pathErr = os.RemoveAll(volume)
 		}
-		failed = errors.Join(failed, err, pathErr, g.bed.forgetImage(ctx, node))
+		failed = errors.Join(failed, err, pathErr, forgetImage(ctx, g.bed, node))
 	}
 	return failed
 }
 
 // forgetImage removes the image from a node that may have it.
-func (b *bed) forgetImage(ctx context.Context, node string) error {
-	out, err := b.exec(ctx, node, program, "image", "ls")
+func forgetImage(ctx context.Context, b *testbed.Bed, node string) error {
+	out, err := b.Exec(ctx, node, testbed.Program, "image", "ls")
 	if err != nil || !strings.Contains(out, filesImage) {
 		return err
 	}
-	_, err = b.exec(ctx, node, program, "image", "rm", filesImage)
+	_, err = b.Exec(ctx, node, testbed.Program, "image", "rm", filesImage)
 	return err
 }
 
@@ -188,8 +191,8 @@ func fromFiles(r migration.Report) []results.Measurement {
 }
 
 // resetAgentMemory resets the kernel's peak of an agent's memory (proc(5), on clear_refs).
-func (b *bed) resetAgentMemory(node string) error {
-	pid, err := b.lab.AgentPID(node)
+func resetAgentMemory(b *testbed.Bed, node string) error {
+	pid, err := b.Lab.AgentPID(node)
 	if err == nil {
 		err = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 	}
@@ -199,17 +202,17 @@ func (b *bed) resetAgentMemory(node string) error {
 	return nil
 }
 
-// agentMemory returns the agent's peak of memory since the reset: with the pages of its program, without
+// peakMemory returns the agent's peak of memory since the reset: with the pages of its program, without
 // the kernel's cache of its files.
-func (b *bed) agentMemory(node string) (float64, error) {
+func peakMemory(b *testbed.Bed, node string) (float64, error) {
 	var status []byte
-	pid, err := b.lab.AgentPID(node)
+	pid, err := b.Lab.AgentPID(node)
 	if err == nil {
 		status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	}
 	var peak int64
 	if err == nil {
-		peak, err = kibibytes(string(status), "VmHWM")
+		peak, err = testbed.Kibibytes(string(status), "VmHWM")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("memory of the agent on node %s: %w", node, err)

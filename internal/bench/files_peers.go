@@ -13,15 +13,13 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 )
 
 const (
-	// filesHome is where other ways keep files, on a node's own disk, as Godwit does.
-	filesHome     = "/var/lib/godwit/bench"
-	filesSource   = filesHome + "/source"
-	filesIncoming = filesHome + "/incoming"
-	filesPodman   = filesHome + "/podman"
+	filesSource = testbed.FilesHome + "/source"
+	filesPodman = testbed.FilesHome + "/podman"
 	// godwitArchive is a copy of each layer that Godwit keeps beside the layer's files.
 	godwitArchive = "layer.tar.zst"
 )
@@ -29,14 +27,14 @@ const (
 // peerFiles is the common part of ways other than Godwit's: files that a keeper writes, outside of any
 // container.
 type peerFiles struct {
-	bed     *bed
+	bed     *testbed.Bed
 	what    copying
 	archive string // the image
 	dir     string // of the files, on the first node
 	keeper  *exec.Cmd
 }
 
-func (p *peerFiles) home() string { return filesHome }
+func (p *peerFiles) home() string { return testbed.FilesHome }
 
 // keep makes the files on the first node, in an existing directory.
 func (p *peerFiles) keep(ctx context.Context, dir string) error {
@@ -46,7 +44,7 @@ func (p *peerFiles) keep(ctx context.Context, dir string) error {
 	if p.what.next > 0 {
 		config.Rate = 0 // the files are rewritten between the copies instead
 	}
-	cmd, err := p.bed.command(ctx, nodes[0], append([]string{helper}, config.Args()...))
+	cmd, err := p.bed.Command(ctx, testbed.Nodes[0], append([]string{testbed.Helper}, config.Args()...))
 	if err != nil {
 		return err
 	}
@@ -60,7 +58,7 @@ func (p *peerFiles) keep(ctx context.Context, dir string) error {
 }
 
 func (p *peerFiles) ask(ctx context.Context, question byte) (tree.Result, error) {
-	return p.bed.askTree(ctx, nodes[0], "127.0.0.1", question)
+	return askTree(ctx, p.bed, testbed.Nodes[0], "127.0.0.1", question)
 }
 
 // timed is a copy that returns its duration in seconds.
@@ -68,7 +66,7 @@ type timed func(ctx context.Context) (float64, error)
 
 // measure counts the bytes that a copy sends.
 func (p *peerFiles) measure(ctx context.Context, do timed) (seconds, sent float64, err error) {
-	sent, err = p.bed.counted(func() error {
+	sent, err = p.bed.Counted(func() error {
 		seconds, err = do(ctx)
 		return err
 	})
@@ -82,7 +80,7 @@ func (p *peerFiles) twice(ctx context.Context, do timed) ([]results.Measurement,
 		return nil, err
 	}
 	// rsync treats a file as unchanged if its size and the second of its modification time are the same.
-	if err := pause(ctx, time.Second); err != nil {
+	if err := testbed.Pause(ctx, time.Second); err != nil {
 		return nil, err
 	}
 	questions := slices.Repeat([]byte{tree.AskNext}, p.what.next)
@@ -115,11 +113,11 @@ func (p *peerFiles) once(ctx context.Context, do timed) ([]results.Measurement, 
 func (p *peerFiles) end(ctx context.Context) error {
 	var failed error
 	if p.keeper != nil {
-		failed = endAll("the keeper of the files", []*exec.Cmd{p.keeper})
+		failed = testbed.EndAll("the keeper of the files", []*exec.Cmd{p.keeper})
 		p.keeper = nil
 	}
-	for _, node := range nodes {
-		failed = errors.Join(failed, p.bed.forgetImage(ctx, node))
+	for _, node := range testbed.Nodes {
+		failed = errors.Join(failed, forgetImage(ctx, p.bed, node))
 	}
 	return failed
 }
@@ -132,18 +130,18 @@ type rsyncFilesWay struct {
 }
 
 func (r *rsyncFilesWay) start(ctx context.Context) error {
-	for _, node := range nodes {
-		if err := r.bed.empty(node, filesIncoming); err != nil {
+	for _, node := range testbed.Nodes {
+		if err := r.bed.Empty(node, testbed.FilesIncoming); err != nil {
 			return err
 		}
 	}
 	if len(r.what.image) == 0 {
-		if err := r.bed.empty(nodes[0], filesSource); err != nil {
+		if err := r.bed.Empty(testbed.Nodes[0], filesSource); err != nil {
 			return err
 		}
 		return r.keep(ctx, filesSource)
 	}
-	if _, err := r.bed.exec(ctx, nodes[0], program, "image", "load", r.archive); err != nil {
+	if _, err := r.bed.Exec(ctx, testbed.Nodes[0], testbed.Program, "image", "load", r.archive); err != nil {
 		return err
 	}
 	r.dir = godwitLayers
@@ -155,17 +153,17 @@ func (r *rsyncFilesWay) start(ctx context.Context) error {
 }
 
 func (r *rsyncFilesWay) rsync(ctx context.Context) (float64, error) {
-	address, err := r.bed.lab.Address(nodes[1])
+	address, err := r.bed.Lab.Address(testbed.Nodes[1])
 	if err != nil {
 		return 0, err
 	}
 	command := []string{"rsync", "-aHAXS", "--numeric-ids", "--delete", "--exclude", godwitArchive}
-	to := fmt.Sprintf("rsync://%s:%d/%s/", address, rsyncPort, rsyncFiles)
+	to := fmt.Sprintf("rsync://%s:%d/%s/", address, testbed.RsyncPort, testbed.RsyncFiles)
 	if r.ssh {
 		command = append(command, "--rsh", strings.Join(ssh(), " "))
-		to = fmt.Sprintf("root@%s:%s/", address, filesIncoming)
+		to = fmt.Sprintf("root@%s:%s/", address, testbed.FilesIncoming)
 	}
-	return r.bed.time(ctx, nodes[0], append(command, r.dir+"/", to)...)
+	return r.bed.Time(ctx, testbed.Nodes[0], append(command, r.dir+"/", to)...)
 }
 
 func (r *rsyncFilesWay) copy(ctx context.Context) ([]results.Measurement, error) {
@@ -180,29 +178,29 @@ func (r *rsyncFilesWay) verify(ctx context.Context) error {
 		// rsync has compared their times and sizes, and nothing knows their expected contents
 		return nil
 	}
-	return r.bed.verifyTree(ctx, nodes[1], filesIncoming, r.what.tree)
+	return verifyTree(ctx, r.bed, testbed.Nodes[1], testbed.FilesIncoming, r.what.tree)
 }
 
 func (r *rsyncFilesWay) stop(ctx context.Context) error { return r.end(ctx) }
 
 // podmanStore returns a command line of a Podman that keeps everything on the node's disk.
-func (b *bed) podmanStore(args ...string) []string {
-	all := b.podman("--root", filesPodman, "--runroot", benchDir+"/podman-run")
+func podmanStore(b *testbed.Bed, args ...string) []string {
+	all := podmanCommand(b, "--root", filesPodman, "--runroot", testbed.BenchDir+"/podman-run")
 	return append(all, args...)
 }
 
 // pipe runs a command on the first node and passes its output to a command on the other, by ssh. It returns
 // how long that takes.
-func (b *bed) pipe(ctx context.Context, from, to []string) (float64, error) {
-	address, err := b.lab.Address(nodes[1])
+func pipe(ctx context.Context, b *testbed.Bed, from, to []string) (float64, error) {
+	address, err := b.Lab.Address(testbed.Nodes[1])
 	if err != nil {
 		return 0, err
 	}
-	left, err := b.command(ctx, nodes[0], from)
+	left, err := b.Command(ctx, testbed.Nodes[0], from)
 	if err != nil {
 		return 0, err
 	}
-	right, err := b.command(ctx, nodes[0], append(append(ssh(), "root@"+address.String()), to...))
+	right, err := b.Command(ctx, testbed.Nodes[0], append(append(ssh(), "root@"+address.String()), to...))
 	if err != nil {
 		return 0, err
 	}
@@ -235,12 +233,12 @@ func (podmanVolumeWay) data() string {
 }
 
 func (p *podmanVolumeWay) start(ctx context.Context) error {
-	for _, node := range nodes {
-		if err := p.bed.mountPodman(ctx, node); err != nil {
+	for _, node := range testbed.Nodes {
+		if err := mountPodman(ctx, p.bed, node); err != nil {
 			return err
 		}
-		if _, err := p.bed.exec(ctx, node,
-			p.bed.podmanStore("volume", "create", filesVolume)...); err != nil {
+		if _, err := p.bed.Exec(ctx, node,
+			podmanStore(p.bed, "volume", "create", filesVolume)...); err != nil {
 			return err
 		}
 	}
@@ -249,13 +247,13 @@ func (p *podmanVolumeWay) start(ctx context.Context) error {
 
 func (p *podmanVolumeWay) copy(ctx context.Context) ([]results.Measurement, error) {
 	return p.twice(ctx, func(ctx context.Context) (float64, error) {
-		return p.bed.pipe(ctx, p.bed.podmanStore("volume", "export", filesVolume),
-			p.bed.podmanStore("volume", "import", filesVolume, "-"))
+		return pipe(ctx, p.bed, podmanStore(p.bed, "volume", "export", filesVolume),
+			podmanStore(p.bed, "volume", "import", filesVolume, "-"))
 	})
 }
 
 func (p *podmanVolumeWay) verify(ctx context.Context) error {
-	return p.bed.verifyTree(ctx, nodes[1], p.data(), p.what.tree)
+	return verifyTree(ctx, p.bed, testbed.Nodes[1], p.data(), p.what.tree)
 }
 
 func (p *podmanVolumeWay) stop(ctx context.Context) error { return p.stopPodman(ctx) }
@@ -263,9 +261,9 @@ func (p *podmanVolumeWay) stop(ctx context.Context) error { return p.stopPodman(
 // stopPodman ends the keeper first, because it uses Podman's files.
 func (p *peerFiles) stopPodman(ctx context.Context) error {
 	failed := p.end(ctx)
-	for _, node := range nodes {
-		if p.bed.podmanMounted(node) {
-			failed = errors.Join(failed, p.bed.unmountPodman(ctx, node))
+	for _, node := range testbed.Nodes {
+		if podmanMounted(p.bed, node) {
+			failed = errors.Join(failed, unmountPodman(ctx, p.bed, node))
 		}
 	}
 	return failed
@@ -275,12 +273,13 @@ func (p *peerFiles) stopPodman(ctx context.Context) error {
 type podmanSaveWay struct{ peerFiles }
 
 func (p *podmanSaveWay) start(ctx context.Context) error {
-	for _, node := range nodes {
-		if err := p.bed.mountPodman(ctx, node); err != nil {
+	for _, node := range testbed.Nodes {
+		if err := mountPodman(ctx, p.bed, node); err != nil {
 			return err
 		}
 	}
-	_, err := p.bed.exec(ctx, nodes[0], p.bed.podmanStore("load", "--quiet", "--input", p.archive)...)
+	_, err := p.bed.Exec(ctx, testbed.Nodes[0],
+		podmanStore(p.bed, "load", "--quiet", "--input", p.archive)...)
 	return err
 }
 
@@ -288,13 +287,13 @@ func (p *podmanSaveWay) image() string { return "localhost/" + filesImage + ":la
 
 func (p *podmanSaveWay) copy(ctx context.Context) ([]results.Measurement, error) {
 	return p.once(ctx, func(ctx context.Context) (float64, error) {
-		return p.bed.pipe(ctx, p.bed.podmanStore("save", "--quiet", p.image()),
-			p.bed.podmanStore("load", "--quiet"))
+		return pipe(ctx, p.bed, podmanStore(p.bed, "save", "--quiet", p.image()),
+			podmanStore(p.bed, "load", "--quiet"))
 	})
 }
 
 func (p *podmanSaveWay) verify(ctx context.Context) error {
-	_, err := p.bed.exec(ctx, nodes[1], p.bed.podmanStore("image", "exists", p.image())...)
+	_, err := p.bed.Exec(ctx, testbed.Nodes[1], podmanStore(p.bed, "image", "exists", p.image())...)
 	return err
 }
 

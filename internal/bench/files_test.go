@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -15,12 +16,13 @@ import (
 func smallCopyings() []copying {
 	return []copying{
 		{
-			name: "files", link: linkFast, tree: tree.Config{Files: 300, Size: 5 * results.Kibi, Rate: 50},
+			name: "files", link: testbed.LinkFast,
+			tree:  tree.Config{Files: 300, Size: 5 * results.Kibi, Rate: 50},
 			there: true, next: 3, flip: true,
 			ways: []string{wayRsyncTwice, wayRsyncSSH, wayVolume, wayCold, wayPreCopy}, runs: 1,
 		},
 		{
-			name: "image", link: linkFast, tree: tree.Config{Files: 1, Size: 1},
+			name: "image", link: testbed.LinkFast, tree: tree.Config{Files: 1, Size: 1},
 			image: []int64{3 * results.Mebi},
 			runs:  1,
 			ways:  []string{wayRsyncTwice, waySave, wayCold},
@@ -48,7 +50,7 @@ func TestFiles(t *testing.T) {
 		{"image", wayCold, slices.Concat(own, []string{results.Layers})},
 	} {
 		for _, metric := range c.metrics {
-			if row := results.Find(result.Rows, c.workload, linkFast, c.way, metric); row == nil ||
+			if row := results.Find(result.Rows, c.workload, testbed.LinkFast, c.way, metric); row == nil ||
 				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s, %s: %s is %+v, want one sample", c.workload, c.way, metric, row)
 			}
@@ -67,12 +69,12 @@ func TestFiles(t *testing.T) {
 // TestCopyings: the descriptions of the workloads are right.
 func TestCopyings(t *testing.T) {
 	for _, c := range copyings() {
-		if _, err := parseLink(c.link); err != nil {
+		if _, err := testbed.ParseLink(c.link); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		for _, way := range c.ways {
-			s := suite{}
-			if made := s.newCopier(way, c, ""); !slices.Contains(FilesWays(), way) || made == nil {
+			s := testbed.Suite{}
+			if made := newCopier(&s, way, c, ""); !slices.Contains(FilesWays(), way) || made == nil {
 				t.Errorf("%s: no such way: %q", c.name, way)
 			}
 		}
@@ -88,24 +90,25 @@ func TestCopyings(t *testing.T) {
 // exampleCopying is a result that just meets all requirements, with a factor on the measurements.
 func exampleCopying(factor float64) []results.Row {
 	return []results.Row{
-		measuredRow(workloadLarge, linkFast, wayPreCopy, metricFirst, 1.1*factor),
-		measuredRow(workloadLarge, linkFast, wayPreCopy, metricTree, 125e6),
-		measuredRow(workloadMany, linkFast, wayRsyncTwice, metricFirst, 3),
-		measuredRow(workloadMany, linkFast, wayPreCopy, metricFirst, factor),
+		measuredRow(workloadLarge, testbed.LinkFast, wayPreCopy, metricFirst, 1.1*factor),
+		measuredRow(workloadLarge, testbed.LinkFast, wayPreCopy, metricTree, 125e6),
+		measuredRow(workloadMany, testbed.LinkFast, wayRsyncTwice, metricFirst, 3),
+		measuredRow(workloadMany, testbed.LinkFast, wayPreCopy, metricFirst, factor),
 		measuredRow(workloadMany, linkFar, wayRsyncSSH, metricFirst, 10),
 		measuredRow(workloadMany, linkFar, wayPreCopy, metricFirst, factor),
-		measuredRow(workloadOneFile, linkFast, wayPreCopy, results.Downtime, 0.05),
-		measuredRow(workloadMany, linkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
-		measuredRow(workloadByte, linkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
-		measuredRow(workloadByte, linkFast, wayPreCopy, metricAgainSent, results.Mebi*factor),
+		measuredRow(workloadOneFile, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05),
+		measuredRow(workloadMany, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
+		measuredRow(workloadByte, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
+		measuredRow(workloadByte, testbed.LinkFast, wayPreCopy, metricAgainSent, results.Mebi*factor),
 		measuredRow(workloadThere, linkStudyA, wayCold, results.Total, factor),
 		measuredRow(workloadThere, linkStudyA, wayCold, results.Layers, math.Max(0, factor-1)),
-		measuredRow(workloadNotThere, linkFast, wayCold, results.Total, 1.3*factor),
-		measuredRow(workloadNotThere, linkFast, wayCold, results.Layers, 125e6),
-		measuredRow(workloadStore, linkStudyD, wayPreCopy, results.Downtime, factor),
-		measuredRow(workloadStore, linkStudyD, wayRestart, results.Downtime, 3*factor),
-		measuredRow(workloadStore, linkStudyD, wayRestart, metricTargetMemory, 64*results.Mebi*factor),
-		measuredRow(workloadStore, linkStudyD, wayRestart, metricSourceMemory, results.Mebi),
+		measuredRow(workloadNotThere, testbed.LinkFast, wayCold, results.Total, 1.3*factor),
+		measuredRow(workloadNotThere, testbed.LinkFast, wayCold, results.Layers, 125e6),
+		measuredRow(workloadStore, testbed.LinkStudyD, wayPreCopy, results.Downtime, factor),
+		measuredRow(workloadStore, testbed.LinkStudyD, wayRestart, results.Downtime, 3*factor),
+		measuredRow(workloadStore, testbed.LinkStudyD, wayRestart, metricTargetMemory,
+			64*results.Mebi*factor),
+		measuredRow(workloadStore, testbed.LinkStudyD, wayRestart, metricSourceMemory, results.Mebi),
 	}
 }
 
@@ -126,7 +129,7 @@ func TestJudgeCopying(t *testing.T) {
 func TestFilesText(t *testing.T) {
 	rows := exampleCopying(1)
 	rows = append(rows,
-		(&results.Series{Workload: "late", Link: linkFast, Way: wayVolume,
+		(&results.Series{Workload: "late", Link: testbed.LinkFast, Way: wayVolume,
 			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
 	result := results.Result{Suite: suiteFiles, Rows: rows, Asked: judgeCopying(rows)}

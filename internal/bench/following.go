@@ -2,6 +2,7 @@ package bench
 
 import (
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
@@ -24,6 +25,8 @@ const (
 	// from the resume until its client has an answer that needs all hot memory
 	metricAnswered = "answered_seconds"
 )
+
+// from the resume until its client has an answer that needs all hot memory
 
 // from the resume until its client has an answer that needs all hot memory
 
@@ -64,28 +67,35 @@ type following struct {
 func followings() []following {
 	lazy, both := []string{wayLazy, wayPostCopy}, []string{wayPreCopy, wayHybrid}
 	return []following{
-		{name: workloadSmall, memory: pages.Config{Size: results.Mebi}, link: linkFaster, ways: lazy, runs: 7,
+		{name: workloadSmall, memory: pages.Config{Size: results.Mebi}, link: testbed.LinkFaster, ways: lazy,
+			runs:  7,
 			quick: 2},
-		{name: workload64, memory: pages.Config{Size: 64 * results.Mebi}, link: linkFaster, ways: lazy,
+		{name: workload64, memory: pages.Config{Size: 64 * results.Mebi}, link: testbed.LinkFaster,
+			ways:  lazy,
 			runs:  5,
 			quick: 1},
-		{name: workload1024, memory: pages.Config{Size: results.Gibi}, link: linkFaster, ways: lazy, runs: 3},
-		{name: workload1024Slow, memory: pages.Config{Size: results.Gibi, Rate: 10e6}, link: linkFaster,
+		{name: workload1024, memory: pages.Config{Size: results.Gibi}, link: testbed.LinkFaster, ways: lazy,
+			runs: 3},
+		{name: workload1024Slow, memory: pages.Config{Size: results.Gibi, Rate: 10e6},
+			link: testbed.LinkFaster,
 			ways: lazy,
 			runs: 3},
-		{name: workload1024Fast, memory: pages.Config{Size: results.Gibi, Rate: 200e6}, link: linkFaster,
+		{name: workload1024Fast, memory: pages.Config{Size: results.Gibi, Rate: 200e6},
+			link: testbed.LinkFaster,
 			ways: lazy,
 			runs: 3, quick: 1},
-		{name: workload4096, memory: pages.Config{Size: 4 * results.Gibi}, link: linkFaster, ways: lazy,
+		{name: workload4096, memory: pages.Config{Size: 4 * results.Gibi}, link: testbed.LinkFaster,
+			ways: lazy,
 			runs: 3},
 		{
-			name: workloadRewritten, memory: pages.Config{Size: results.Gibi, Rate: 100e6}, link: linkFast,
+			name: workloadRewritten, memory: pages.Config{Size: results.Gibi, Rate: 100e6},
+			link: testbed.LinkFast,
 			ways: both,
 			runs: 3, quick: 1, size: 256 * results.Mebi,
 		},
 		{
 			name: workloadLoaded, memory: pages.Config{Size: results.Gibi, Threads: 4}, access: pages.Jump,
-			link: linkFast, ways: lazy,
+			link: testbed.LinkFast, ways: lazy,
 			runs: 2, quick: 1, size: 256 * results.Mebi,
 		},
 		{
@@ -96,23 +106,25 @@ func followings() []following {
 		},
 		{
 			name: workloadJumps, memory: pages.Config{Size: 256 * results.Mebi}, access: pages.Jump,
-			link: linkMiddle,
+			link: testbed.LinkMiddle,
 			ways: lazy,
 			runs: 2, quick: 1, size: 64 * results.Mebi,
 		},
 		{
-			name: workloadScans, memory: pages.Config{Size: results.Gibi}, access: pages.Scan, link: linkFast,
+			name: workloadScans, memory: pages.Config{Size: results.Gibi}, access: pages.Scan,
+			link: testbed.LinkFast,
 			ways: lazy,
 			runs: 2, quick: 1, size: 256 * results.Mebi,
 		},
 		{
-			name: workloadJumps, memory: pages.Config{Size: results.Gibi}, access: pages.Jump, link: linkFast,
+			name: workloadJumps, memory: pages.Config{Size: results.Gibi}, access: pages.Jump,
+			link: testbed.LinkFast,
 			ways: lazy,
 			runs: 2, quick: 1, size: 256 * results.Mebi,
 		},
 		{
 			name: workloadFollowingFog, memory: pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6},
-			link: linkMobility,
+			link: testbed.LinkMobility,
 			ways: []string{wayLazy, wayCold, wayPostCopy}, runs: 1, quick: 1, size: 8 * results.Mebi,
 		},
 		recogniser(workloadWhole, 0), recogniser(workloadPartly, 64),
@@ -124,7 +136,7 @@ func followings() []following {
 func recogniser(name string, change int) following {
 	return following{
 		name: name, memory: pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle,
-			Change: change}, link: linkSlow,
+			Change: change}, link: testbed.LinkSlow,
 		client: true, ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
 	}
 }
@@ -149,15 +161,17 @@ const followingPort = 7000
 
 // FollowingNames lists the workloads of the suite postcopy.
 func FollowingNames() []string {
-	return namesOf(followings(), func(f following) string { return f.name })
+	return testbed.NamesOf(followings(), func(f following) string { return f.name })
 }
 
 // FollowingWays lists the ways of the suite postcopy.
 func FollowingWays() []string { return []string{wayLazy, wayCold, wayPreCopy, wayPostCopy, wayHybrid} }
 
-func (f *following) turns() turns { return turns{f.name, &f.ways, &f.runs, f.quick} }
+func (f *following) turns() testbed.Turns {
+	return testbed.Turns{Title: f.name, Ways: &f.ways, Runs: &f.runs, Quick: f.quick}
+}
 
 // selectedFollowings returns the workloads that a configuration selects, with its ways and numbers of runs.
-func (c Config) selectedFollowings() ([]following, error) {
-	return selectTurns(c, followings(), FollowingWays(), (*following).turns)
+func selectedFollowings(c testbed.Config) ([]following, error) {
+	return testbed.SelectTurns(c, followings(), FollowingWays(), (*following).turns)
 }

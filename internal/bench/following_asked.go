@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -33,7 +34,7 @@ func judgeFollowing(rows []results.Row) []results.Asked {
 }
 
 func followingFreeze(m results.Medians) []results.Asked {
-	small := m.Downtime(workloadSmall, linkFaster, wayPostCopy)
+	small := m.Downtime(workloadSmall, testbed.LinkFaster, wayPostCopy)
 	var asked []results.Asked
 	for _, w := range []struct {
 		name      string
@@ -42,26 +43,26 @@ func followingFreeze(m results.Medians) []results.Asked {
 		{workload4096, 4}} {
 		what := fmt.Sprintf("post-copy, %s: freeze at most that of %s + %.0f ms per GiB + %.0f ms", w.name,
 			workloadSmall, followPerGibibyte*1e3, followSlack*1e3)
-		asked = append(asked, results.AtMost(what, m.Downtime(w.name, linkFaster, wayPostCopy),
+		asked = append(asked, results.AtMost(what, m.Downtime(w.name, testbed.LinkFaster, wayPostCopy),
 			small+followPerGibibyte*w.gibibytes+followSlack))
 	}
 	bytes := results.AtMost(fmt.Sprintf("hybrid, %s: sent at most %.1f x pre-copy's", workloadRewritten,
 		hybridFactor),
-		m.Of(workloadRewritten, linkFast, wayHybrid, results.Sent),
-		hybridFactor*m.Of(workloadRewritten, linkFast, wayPreCopy, results.Sent))
+		m.Of(workloadRewritten, testbed.LinkFast, wayHybrid, results.Sent),
+		hybridFactor*m.Of(workloadRewritten, testbed.LinkFast, wayPreCopy, results.Sent))
 	bytes.Unit = "bytes"
 	return append(asked,
 		results.AtMost(fmt.Sprintf("hybrid, %s: freeze at most %.0f ms", workloadRewritten, hybridFreeze*1e3),
-			m.Downtime(workloadRewritten, linkFast, wayHybrid), hybridFreeze), bytes)
+			m.Downtime(workloadRewritten, testbed.LinkFast, wayHybrid), hybridFreeze), bytes)
 }
 
 func followingPush(m results.Medians) []results.Asked {
 	var asked []results.Asked
-	for _, link := range []string{linkFast, linkLong} {
+	for _, link := range []string{testbed.LinkFast, linkLong} {
 		a := results.Asked{
 			What: fmt.Sprintf("post-copy, %s, %s: goodput at least %.0f %% of the link", workloadLoaded,
 				link, goodputPart*100),
-			Unit: results.Unit(results.Goodput), Least: true, Limit: goodputPart * bandwidthOf(link),
+			Unit: results.Unit(results.Goodput), Least: true, Limit: goodputPart * testbed.BandwidthOf(link),
 			Value: m.Of(workloadLoaded, link, wayPostCopy, results.Goodput),
 		}
 		a.Met = a.Value >= a.Limit
@@ -69,12 +70,13 @@ func followingPush(m results.Medians) []results.Asked {
 	}
 	asked = append(asked,
 		results.AtMost(fmt.Sprintf("post-copy, %s, %s: 99 %% of the waits for a page at most 1 "+
-			"RTT + %.0f ms", workloadJumps, linkMiddle, waitSlack*1e3),
-			m.Of(workloadJumps, linkMiddle, wayPostCopy, metricWaitP99), rttOf(linkMiddle)+waitSlack))
+			"RTT + %.0f ms", workloadJumps, testbed.LinkMiddle, waitSlack*1e3),
+			m.Of(workloadJumps, testbed.LinkMiddle, wayPostCopy, metricWaitP99),
+			testbed.RTTOf(testbed.LinkMiddle)+waitSlack))
 	for _, name := range []string{workloadScans, workloadJumps} {
 		a := results.AtMost(fmt.Sprintf("post-copy, %s, %s: faults per GiB at most %.1f for each page", name,
-			linkFast, faultsPart),
-			m.Of(name, linkFast, wayPostCopy, metricFaultsPer),
+			testbed.LinkFast, faultsPart),
+			m.Of(name, testbed.LinkFast, wayPostCopy, metricFaultsPer),
 			faultsPart*results.Gibi/float64(memory.PageSize()))
 		a.Unit = ""
 		asked = append(asked, a)
@@ -86,12 +88,15 @@ func followingWhole(m results.Medians) []results.Asked {
 	return []results.Asked{
 		results.AtMost(
 			fmt.Sprintf("post-copy, %s, %s: total time at most %.1f x cold's", workloadFollowingFog,
-				linkMobility, totalFactor), m.Of(workloadFollowingFog, linkMobility, wayPostCopy, results.Total),
-			totalFactor*m.Of(workloadFollowingFog, linkMobility, wayCold, results.Total)),
+				testbed.LinkMobility, totalFactor),
+			m.Of(workloadFollowingFog, testbed.LinkMobility, wayPostCopy, results.Total),
+			totalFactor*m.Of(workloadFollowingFog, testbed.LinkMobility, wayCold, results.Total)),
 		results.AtMost(
-			fmt.Sprintf("hybrid, %s, %s: freeze at most %.1f s", workloadPartly, linkSlow, partlyFreeze),
-			m.Downtime(workloadPartly, linkSlow, wayHybrid), partlyFreeze),
+			fmt.Sprintf("hybrid, %s, %s: freeze at most %.1f s", workloadPartly, testbed.LinkSlow,
+				partlyFreeze),
+			m.Downtime(workloadPartly, testbed.LinkSlow, wayHybrid), partlyFreeze),
 		results.AtMost(fmt.Sprintf("hybrid, %s, %s: answers with all that is hot within %d s", workloadPartly,
-			linkSlow, partlyAnswer), m.Of(workloadPartly, linkSlow, wayHybrid, metricAnswered), partlyAnswer),
+			testbed.LinkSlow, partlyAnswer),
+			m.Of(workloadPartly, testbed.LinkSlow, wayHybrid, metricAnswered), partlyAnswer),
 	}
 }

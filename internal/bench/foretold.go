@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
@@ -59,7 +60,7 @@ type foretold struct {
 }
 
 func foretolds() []foretold {
-	links := []string{linkFast, linkMiddle, "20mbit/50ms"}
+	links := []string{testbed.LinkFast, testbed.LinkMiddle, "20mbit/50ms"}
 	of := func(w containerWorkload, quick int) foretold {
 		return foretold{containerWorkload: w, links: links, ways: append(foretoldModes(), wayAuto), runs: 3,
 			quick: quick}
@@ -86,50 +87,51 @@ func foretolds() []foretold {
 
 // ForetoldNames lists the workloads of the suite predict.
 func ForetoldNames() []string {
-	return namesOf(foretolds(), func(f foretold) string { return f.name })
+	return testbed.NamesOf(foretolds(), func(f foretold) string { return f.name })
 }
 
 // Predict compares predictions of migrations with their results, and mode auto's choices with the best
 // mode.
-func Predict(ctx context.Context, config Config) (results.Result, error) {
-	selected, err := selectTurns(config, foretolds(), ForetoldWays(), func(f *foretold) turns {
-		return turns{title: f.name, ways: &f.ways, runs: &f.runs, quick: f.quick}
+func Predict(ctx context.Context, config testbed.Config) (results.Result, error) {
+	selected,
+		err := testbed.SelectTurns(config, foretolds(), ForetoldWays(), func(f *foretold) testbed.Turns {
+		return testbed.Turns{Title: f.name, Ways: &f.ways, Runs: &f.runs, Quick: f.quick}
 	})
 	if err != nil {
 		return results.Result{}, err
 	}
-	config.users = slices.ContainsFunc(selected, func(f foretold) bool { return f.app != nil })
-	measure := func(ctx context.Context, s *suite) error {
+	config.Users = slices.ContainsFunc(selected, func(f foretold) bool { return f.app != nil })
+	measure := func(ctx context.Context, s *testbed.Suite) error {
 		for _, f := range selected {
-			if err := s.measureForetold(ctx, f); err != nil {
+			if err := measureForetold(ctx, s, f); err != nil {
 				return fmt.Errorf("%s: %w", f.name, err)
 			}
 		}
 		return nil
 	}
-	return runInTurns(ctx, config, suitePredict, measure, judgeForetold)
+	return testbed.RunInTurns(ctx, config, suitePredict, measure, judgeForetold)
 }
 
 // measureForetold moves one container again and again, and verifies its memory in the end.
-func (s *suite) measureForetold(ctx context.Context, f foretold) (err error) {
-	archive, err := s.buildImage(ctx, f.containerWorkload)
+func measureForetold(ctx context.Context, s *testbed.Suite, f foretold) (err error) {
+	archive, err := buildImage(ctx, s, f.containerWorkload)
 	if err != nil {
 		return err
 	}
-	if err := s.setLink(linkFast); err != nil {
+	if err := s.SetLink(testbed.LinkFast); err != nil {
 		return err
 	}
-	seer, err := s.newSeer(ctx, f, archive)
+	seer, err := newSeer(ctx, s, f, archive)
 	defer func() { err = errors.Join(err, seer.stop(context.WithoutCancel(ctx))) }()
 	if err != nil {
 		return err
 	}
 	for _, link := range f.links {
-		if err := s.changeLink(ctx, link); err != nil {
+		if err := s.ChangeLink(ctx, link); err != nil {
 			return err
 		}
-		of := turns{title: f.name, ways: &f.ways, runs: &f.runs}
-		if err := s.takeTurns(ctx, of, link,
+		of := testbed.Turns{Title: f.name, Ways: &f.ways, Runs: &f.runs}
+		if err := s.TakeTurns(ctx, of, link,
 			func(way string) ([]results.Measurement, error) { return seer.foretell(ctx, way) }); err != nil {
 			return err
 		}
@@ -145,34 +147,19 @@ type seer struct {
 	answer func(context.Context) error // waits until its client is served again
 }
 
-func (s *suite) newSeer(ctx context.Context, f foretold, archive string) (*seer, error) {
+func newSeer(ctx context.Context, s *testbed.Suite, f foretold, archive string) (*seer, error) {
 	none := func(context.Context) error { return nil }
 	if f.app != nil {
-		g := newGodwitApp(s.bed, *f.app, archive)
+		g := newGodwitApp(s.Bed, *f.app, archive)
 		served := func(ctx context.Context) error { return awaitAnswers(ctx, g.client) }
-		return &seer{g.godwitWay, g.stop, g.check, served}, g.start(ctx, nodes[:]...)
+		return &seer{g.godwitWay, g.stop, g.check, served}, g.start(ctx, testbed.Nodes[:]...)
 	}
-	g := newGodwitWay(s.bed, migration.Auto, f.containerWorkload, archive)
+	g := newGodwitWay(s.Bed, migration.Auto, f.containerWorkload, archive)
 	one := &seer{g, g.stop, none, none}
 	if f.port != 0 {
 		one.answer = func(ctx context.Context) error { return g.users.count(ctx) }
 	}
 	return one, g.start(ctx)
-}
-
-// changeLink is setLink for links that agents know: their knowledge of the old link is useless.
-func (s *suite) changeLink(ctx context.Context, link string) error {
-	if err := s.setLink(link); err != nil {
-		return err
-	}
-	for _, node := range nodes {
-		for range 2 {
-			if _, err := s.bed.exec(ctx, node, program, "nodes"); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // foretell predicts a move, and makes it.
@@ -181,11 +168,13 @@ func (g *seer) foretell(ctx context.Context, way string) ([]results.Measurement,
 		return nil, err
 	}
 	var plan predict.Plan
-	if err := g.ask(ctx, &plan, "plan", g.container(), other(g.at), "--json", "--measure", "1s"); err != nil {
+	if err := g.ask(ctx, &plan, "plan", g.container(), testbed.Other(g.at), "--json", "--measure",
+		"1s"); err != nil {
 		return nil, err
 	}
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", way[len("godwit "):],
+	if err := g.ask(ctx, &report, "migrate", g.container(), testbed.Other(g.at), "--mode",
+		way[len("godwit "):],
 		"--wait", "--json"); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
@@ -18,7 +19,7 @@ import (
 
 // godwitWay is Godwit as users have it: the program in the nodes of the lab.
 type godwitWay struct {
-	bed      *bed
+	bed      *testbed.Bed
 	mode     migration.Mode
 	workload containerWorkload
 	archive  string // the image
@@ -29,8 +30,8 @@ type godwitWay struct {
 	hasClient bool
 }
 
-func newGodwitWay(b *bed, mode migration.Mode, w containerWorkload, archive string) *godwitWay {
-	return &godwitWay{bed: b, mode: mode, workload: w, archive: archive, at: nodes[0]}
+func newGodwitWay(b *testbed.Bed, mode migration.Mode, w containerWorkload, archive string) *godwitWay {
+	return &godwitWay{bed: b, mode: mode, workload: w, archive: archive, at: testbed.Nodes[0]}
 }
 
 func (g *godwitWay) name() string { return "godwit " + string(g.mode) }
@@ -40,8 +41,8 @@ func (g *godwitWay) container() string { return "bench-" + string(g.mode) }
 func (g *godwitWay) clientMachine() string { return "c-" + string(g.mode) }
 
 func (g *godwitWay) start(ctx context.Context) error {
-	for _, node := range nodes { // both have the image, as for the other ways
-		if _, err := g.bed.exec(ctx, node, program, "image", "load", g.archive); err != nil {
+	for _, node := range testbed.Nodes { // both have the image, as for the other ways
+		if _, err := g.bed.Exec(ctx, node, testbed.Program, "image", "load", g.archive); err != nil {
 			return err
 		}
 	}
@@ -53,24 +54,24 @@ func (g *godwitWay) start(ctx context.Context) error {
 		return err
 	}
 	if g.workload.memory != nil {
-		return g.bed.awaitMemory(ctx, g.at, container.PID, g.workload.memory.Size)
+		return g.bed.AwaitMemory(ctx, g.at, container.PID, g.workload.memory.Size)
 	}
 	if g.workload.port == 0 {
 		return nil
 	}
-	g.users, err = g.bed.newRedisClient(ctx, g.clientMachine(),
+	g.users, err = newRedisClient(ctx, g.bed, g.clientMachine(),
 		netip.AddrPortFrom(container.Definition.Network.Address, redisPort).String())
 	return err
 }
 
 // run makes the container.
 func (g *godwitWay) run(ctx context.Context, flags ...string) error {
-	run := append([]string{program, "run", "--detach", "--name", g.container()}, flags...)
+	run := append([]string{testbed.Program, "run", "--detach", "--name", g.container()}, flags...)
 	for _, variable := range g.workload.env {
 		run = append(run, "--env", variable)
 	}
 	run = append(append(run, g.workload.imageName()), g.workload.command()...)
-	_, err := g.bed.exec(ctx, g.at, run...)
+	_, err := g.bed.Exec(ctx, g.at, run...)
 	return err
 }
 
@@ -83,7 +84,7 @@ func (g *godwitWay) inspect(ctx context.Context) (engine.Container, error) {
 
 // ask runs Godwit on the container's node and parses its JSON output.
 func (g *godwitWay) ask(ctx context.Context, answer any, args ...string) error {
-	out, err := g.bed.exec(ctx, g.at, append([]string{program}, args...)...)
+	out, err := g.bed.Exec(ctx, g.at, append([]string{testbed.Program}, args...)...)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), answer)
 	}
@@ -103,7 +104,7 @@ func (g *godwitWay) move(ctx context.Context) ([]results.Measurement, error) {
 		g.memory = used
 	}
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), other(g.at), "--mode", string(g.mode),
+	if err := g.ask(ctx, &report, "migrate", g.container(), testbed.Other(g.at), "--mode", string(g.mode),
 		"--json"); err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (g *godwitWay) memoryUsed(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return g.bed.memoryOf(g.at, container.PID)
+	return g.bed.MemoryOf(g.at, container.PID)
 }
 
 // awaitFilled waits until all of the container's memory is there: before that, the container cannot be
@@ -144,7 +145,8 @@ func (g *godwitWay) awaitFilled(ctx context.Context) error {
 	defer cancel()
 	for {
 		var plan migration.Plan
-		err := g.ask(ctx, &plan, "migrate", g.container(), other(g.at), "--dry-run", "--json", "--mode",
+		err := g.ask(ctx, &plan, "migrate", g.container(), testbed.Other(g.at), "--dry-run", "--json",
+			"--mode",
 			string(migration.PreCopy))
 		if err == nil && plan.Possible {
 			return nil
@@ -153,7 +155,7 @@ func (g *godwitWay) awaitFilled(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("the container cannot be moved on: %+v", plan.Problems),
 				err, ctx.Err())
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := testbed.Pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -211,23 +213,23 @@ func (g *godwitWay) endClient() error {
 }
 
 func (g *godwitWay) removeContainer(ctx context.Context) error {
-	out, err := g.bed.exec(ctx, g.at, program, "ps", "--all")
+	out, err := g.bed.Exec(ctx, g.at, testbed.Program, "ps", "--all")
 	if err != nil || !strings.Contains(out, g.container()) {
 		return err
 	}
 	if g.workload.memory != nil {
 		err = g.verify(ctx)
 	}
-	_, removeErr := g.bed.exec(ctx, g.at, program, "rm", "--force", g.container())
+	_, removeErr := g.bed.Exec(ctx, g.at, testbed.Program, "rm", "--force", g.container())
 	return errors.Join(err, removeErr)
 }
 
 // verify makes the workload check all of its memory, and reads the result.
 func (g *godwitWay) verify(ctx context.Context) error {
-	if _, err := g.bed.exec(ctx, g.at, program, "stop", "--time", "60s", g.container()); err != nil {
+	if _, err := g.bed.Exec(ctx, g.at, testbed.Program, "stop", "--time", "60s", g.container()); err != nil {
 		return err
 	}
-	log, err := g.bed.exec(ctx, g.at, program, "logs", g.container())
+	log, err := g.bed.Exec(ctx, g.at, testbed.Program, "logs", g.container())
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 )
@@ -52,7 +53,7 @@ func (c IdleConfig) validate() error {
 		return fmt.Errorf("%d containers, %d other nodes: neither may be negative, and at most %d nodes",
 			c.Containers, c.Peers, MaxIdlePeers)
 	}
-	return needRoot()
+	return testbed.NeedRoot()
 }
 
 // timing returns how long an agent may settle, and the number and length of the intervals that are measured
@@ -69,11 +70,11 @@ func Idle(ctx context.Context, config IdleConfig) (result results.Result, err er
 	if err := config.validate(); err != nil {
 		return results.Result{}, err
 	}
-	shared := Config{Lab: config.Lab, ImageCache: config.ImageCache, Progress: config.Progress}
-	s := &suite{config: shared, began: time.Now()}
-	result = results.Result{Suite: suiteIdle, Started: s.began.UTC(), Rows: []results.Row{},
+	shared := testbed.Config{Lab: config.Lab, ImageCache: config.ImageCache, Progress: config.Progress}
+	s := &testbed.Suite{Config: shared, Began: time.Now()}
+	result = results.Result{Suite: suiteIdle, Started: s.Began.UTC(), Rows: []results.Row{},
 		Asked: []results.Asked{}}
-	if result.Host, err = s.prepare(); err != nil {
+	if result.Host, err = s.Prepare(); err != nil {
 		return result, err
 	}
 	now, err := lab.FindProgram("")
@@ -92,14 +93,14 @@ func Idle(ctx context.Context, config IdleConfig) (result results.Result, err er
 		if program != now {
 			way += " (--agent)"
 		}
-		s.say("%s", way)
-		one := &results.Series{Workload: workload, Link: linkFast, Way: way}
-		if err := s.idle(ctx, config, program, one); err != nil {
+		s.Say("%s", way)
+		one := &results.Series{Workload: workload, Link: testbed.LinkFast, Way: way}
+		if err := idle(ctx, s, config, program, one); err != nil {
 			return result, fmt.Errorf("%s: %w", way, err)
 		}
 		result.Rows = append(result.Rows, one.Rows()...)
 	}
-	if row := results.Find(result.Rows, workload, linkFast, way, metricAgentBusy); row != nil {
+	if row := results.Find(result.Rows, workload, testbed.LinkFast, way, metricAgentBusy); row != nil {
 		result.Asked = append(result.Asked, results.Asked{
 			What: "an idle agent takes less than 2 % of a processor", Way: way, Unit: "ratio",
 			Limit: idleLimit, Value: *row.Median, Met: *row.Median <= idleLimit,
@@ -119,63 +120,65 @@ func versionOf(ctx context.Context, program string) (string, error) {
 
 // idle measures one program's agent, in a lab of its own: the agent is on node a, and the simulated nodes
 // are on node b.
-func (s *suite) idle(ctx context.Context, config IdleConfig, program string, to *results.Series) (err error) {
+func idle(ctx context.Context, s *testbed.Suite, config IdleConfig, program string,
+	to *results.Series) (err error) {
 	if err := lab.Down(config.Lab); err != nil && !errors.Is(err, lab.ErrNoLab) {
 		return fmt.Errorf("what an earlier benchmark left: %w", err)
 	}
-	link, err := parseLink(linkFast)
+	link, err := testbed.ParseLink(testbed.LinkFast)
 	if err != nil {
 		return err
 	}
 	up, err := lab.Up(ctx, lab.Config{
-		Name: config.Lab, Nodes: len(nodes), Link: link, Program: program, Bare: true, NoCheck: true,
+		Name: config.Lab, Nodes: len(testbed.Nodes), Link: link, Program: program, Bare: true, NoCheck: true,
 	})
 	if err != nil {
 		return err
 	}
-	s.bed.lab = up
+	s.Bed.Lab = up
 	defer func() { err = errors.Join(err, up.Down()) }()
-	if err := s.startIdle(ctx, config.Containers); err != nil {
+	if err := startIdle(ctx, s, config.Containers); err != nil {
 		return err
 	}
-	peers, err := s.startIdlePeers(ctx, config.Peers, config.Containers)
+	peers, err := startIdlePeers(ctx, s, config.Peers, config.Containers)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, peers.stop()) }()
-	s.say("%d containers and %d other nodes are there", config.Containers, config.Peers)
-	return s.measureIdle(ctx, config, peers, to)
+	s.Say("%d containers and %d other nodes are there", config.Containers, config.Peers)
+	return measureIdle(ctx, s, config, peers, to)
 }
 
 // startIdle starts Docker, containers that sleep, and the agent.
-func (s *suite) startIdle(ctx context.Context, containers int) error {
-	archive, err := labimage.Build(ctx, "busybox", s.config.ImageCache)
+func startIdle(ctx context.Context, s *testbed.Suite, containers int) error {
+	archive, err := labimage.Build(ctx, "busybox", s.Config.ImageCache)
 	if err != nil {
 		return err
 	}
-	if err := s.bed.lab.StartDocker(ctx, nodes[0]); err != nil {
+	if err := s.Bed.Lab.StartDocker(ctx, testbed.Nodes[0]); err != nil {
 		return err
 	}
-	image, err := loadImage(ctx, s.bed, nodes[0], "docker", archive)
+	image, err := loadImage(ctx, s.Bed, testbed.Nodes[0], "docker", archive)
 	if err != nil {
 		return err
 	}
 	for n := range containers {
 		name := fmt.Sprintf("idle-%d", n+1)
 		run := []string{"docker", "run", "--detach", "--name", name, image, "/usr/bin/sleep", "1000000"}
-		if _, err := s.bed.exec(ctx, nodes[0], run...); err != nil {
+		if _, err := s.Bed.Exec(ctx, testbed.Nodes[0], run...); err != nil {
 			return err
 		}
 	}
-	address, err := s.bed.lab.Address(nodes[0])
+	address, err := s.Bed.Lab.Address(testbed.Nodes[0])
 	if err == nil {
-		found := []string{program, "node", "init", "--name", nodes[0], "--address", address.String()}
-		_, err = s.bed.exec(ctx, nodes[0], found...)
+		found := []string{testbed.Program, "node", "init", "--name", testbed.Nodes[0], "--address",
+			address.String()}
+		_, err = s.Bed.Exec(ctx, testbed.Nodes[0], found...)
 	}
 	if err != nil {
 		return err
 	}
-	return s.bed.lab.StartAgent(ctx, nodes[0])
+	return s.Bed.Lab.StartAgent(ctx, testbed.Nodes[0])
 }
 
 // idlePeers is the process of the simulated nodes.
@@ -188,19 +191,19 @@ type idlePeers struct {
 
 // startIdlePeers makes the simulated nodes join. They are a process of this program in the network of node
 // b, whatever program the lab has.
-func (s *suite) startIdlePeers(ctx context.Context, count, containers int) (*idlePeers, error) {
-	config := idlePeersConfig{Server: nodes[0], Containers: containers}
-	server, err := s.bed.lab.Address(nodes[0])
+func startIdlePeers(ctx context.Context, s *testbed.Suite, count, containers int) (*idlePeers, error) {
+	config := idlePeersConfig{Server: testbed.Nodes[0], Containers: containers}
+	server, err := s.Bed.Lab.Address(testbed.Nodes[0])
 	if err != nil {
 		return nil, err
 	}
 	config.Address = net.JoinHostPort(server.String(), strconv.Itoa(idlePeerPort))
-	if err := s.routeIdle(ctx, count); err != nil {
+	if err := routeIdle(ctx, s, count); err != nil {
 		return nil, err
 	}
 	for n := range count {
 		config.Addresses = append(config.Addresses, idleAddress(n).String())
-		token, err := s.bed.exec(ctx, nodes[0], program, "node", "token")
+		token, err := s.Bed.Exec(ctx, testbed.Nodes[0], testbed.Program, "node", "token")
 		if err != nil {
 			return nil, err
 		}
@@ -216,7 +219,7 @@ func (s *suite) startIdlePeers(ctx context.Context, count, containers int) (*idl
 		return nil, err
 	}
 	config.Dir = p.dir
-	if err := p.start(s.bed.lab, config); err != nil {
+	if err := p.start(s.Bed.Lab, config); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
@@ -226,18 +229,18 @@ func (s *suite) startIdlePeers(ctx context.Context, count, containers int) (*idl
 func idleAddress(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 1, byte(n + 1)}) }
 
 // routeIdle gives node b the addresses of the simulated nodes.
-func (s *suite) routeIdle(ctx context.Context, count int) error {
-	other, err := s.bed.lab.Address(nodes[1])
+func routeIdle(ctx context.Context, s *testbed.Suite, count int) error {
+	other, err := s.Bed.Lab.Address(testbed.Nodes[1])
 	if err != nil {
 		return err
 	}
 	route := []string{"ip", "route", "add", "198.18.1.0/24", "via", other.String()}
-	if _, err := s.bed.exec(ctx, nodes[0], route...); err != nil {
+	if _, err := s.Bed.Exec(ctx, testbed.Nodes[0], route...); err != nil {
 		return err
 	}
 	for n := range count {
 		address := []string{"ip", "address", "add", idleAddress(n).String() + "/32", "dev", "lo"}
-		if _, err := s.bed.exec(ctx, nodes[1], address...); err != nil {
+		if _, err := s.Bed.Exec(ctx, testbed.Nodes[1], address...); err != nil {
 			return err
 		}
 	}
@@ -255,7 +258,7 @@ func (p *idlePeers) start(in *lab.Lab, config idlePeersConfig) (err error) {
 		return err
 	}
 	// A process is in the network of its starting thread.
-	if err := in.InNetwork(nodes[1], p.cmd.Start); err != nil {
+	if err := in.InNetwork(testbed.Nodes[1], p.cmd.Start); err != nil {
 		return fmt.Errorf("start the simulated nodes: %w", err)
 	}
 	if err := json.NewEncoder(p.in).Encode(config); err != nil {

@@ -10,30 +10,31 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // measureIdle takes the samples.
-func (s *suite) measureIdle(ctx context.Context, config IdleConfig, peers *idlePeers,
+func measureIdle(ctx context.Context, s *testbed.Suite, config IdleConfig, peers *idlePeers,
 	to *results.Series) error {
 	settle, intervals, interval := config.timing()
-	if err := pause(ctx, settle); err != nil {
+	if err := testbed.Pause(ctx, settle); err != nil {
 		return err
 	}
-	before, err := s.lookIdle(peers)
+	before, err := lookIdle(s, peers)
 	if err != nil {
 		return err
 	}
 	for n := range intervals {
-		if err := pause(ctx, interval); err != nil {
+		if err := testbed.Pause(ctx, interval); err != nil {
 			return err
 		}
-		now, err := s.lookIdle(peers)
+		now, err := lookIdle(s, peers)
 		if err != nil {
 			return err
 		}
 		to.Add(now.since(before))
 		before = now
-		s.say("interval %d of %d", n+1, intervals)
+		s.Say("interval %d of %d", n+1, intervals)
 	}
 	return nil
 }
@@ -67,11 +68,11 @@ func (l idleLook) since(before idleLook) []results.Measurement {
 	return measured
 }
 
-func (s *suite) lookIdle(peers *idlePeers) (look idleLook, err error) {
+func lookIdle(s *testbed.Suite, peers *idlePeers) (look idleLook, err error) {
 	if look.count, err = peers.count(); err != nil {
 		return look, err
 	}
-	root, err := s.bed.path(nodes[0], "/proc")
+	root, err := s.Bed.Path(testbed.Nodes[0], "/proc")
 	if err != nil {
 		return look, err
 	}
@@ -87,21 +88,21 @@ func (s *suite) lookIdle(peers *idlePeers) (look idleLook, err error) {
 			continue // it has ended
 		}
 		switch args := strings.Split(string(command), "\x00"); {
-		case isCommand(args, program, "agent"):
+		case isCommand(args, testbed.Program, "agent"):
 			agents++
 			look.agent += usedBy(process)
 			text, _ := os.ReadFile(filepath.Join(process, "status"))
-			if look.memory, err = kibibytes(string(text), "VmRSS"); err != nil {
+			if look.memory, err = testbed.Kibibytes(string(text), "VmRSS"); err != nil {
 				return look, fmt.Errorf("memory of the agent: %w", err)
 			}
-		case isCommand(args, program, "wireguard-device"):
+		case isCommand(args, testbed.Program, "wireguard-device"):
 			look.device += usedBy(process)
 		case isCommand(args, "dockerd"), isCommand(args, "containerd"):
 			look.docker += usedBy(process)
 		}
 	}
 	if agents != 1 {
-		return look, fmt.Errorf("node %s has %d agents", nodes[0], agents)
+		return look, fmt.Errorf("node %s has %d agents", testbed.Nodes[0], agents)
 	}
 	return look, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
@@ -62,54 +63,56 @@ func journeys() []journey {
 }
 
 // JourneyNames lists the workloads of the suite journey.
-func JourneyNames() []string { return namesOf(journeys(), func(j journey) string { return j.name }) }
+func JourneyNames() []string {
+	return testbed.NamesOf(journeys(), func(j journey) string { return j.name })
+}
 
 // Journey measures the benefit of knowing a user's path, or of staging on all neighbours.
-func Journey(ctx context.Context, config Config) (results.Result, error) {
-	selected, err := selectTurns(config, journeys(), JourneyWays(), func(j *journey) turns {
-		return turns{title: j.name, ways: &j.ways, runs: &j.runs, quick: j.quick}
+func Journey(ctx context.Context, config testbed.Config) (results.Result, error) {
+	selected, err := testbed.SelectTurns(config, journeys(), JourneyWays(), func(j *journey) testbed.Turns {
+		return testbed.Turns{Title: j.name, Ways: &j.ways, Runs: &j.runs, Quick: j.quick}
 	})
 	if err != nil {
 		return results.Result{}, err
 	}
-	config.nodes = len(journeyNodes)
-	measure := func(ctx context.Context, s *suite) error {
+	config.Nodes = len(journeyNodes)
+	measure := func(ctx context.Context, s *testbed.Suite) error {
 		for _, j := range selected {
-			if err := s.measureJourney(ctx, j); err != nil {
+			if err := measureJourney(ctx, s, j); err != nil {
 				return fmt.Errorf("%s: %w", j.name, err)
 			}
 		}
 		return nil
 	}
-	return runInTurns(ctx, config, suiteJourney, measure, judgeJourney)
+	return testbed.RunInTurns(ctx, config, suiteJourney, measure, judgeJourney)
 }
 
-func (s *suite) measureJourney(ctx context.Context, j journey) error {
-	archive, err := s.buildImage(ctx, j.containerWorkload)
+func measureJourney(ctx context.Context, s *testbed.Suite, j journey) error {
+	archive, err := buildImage(ctx, s, j.containerWorkload)
 	if err != nil {
 		return err
 	}
-	if err := s.layOut(j.link); err != nil {
+	if err := layOut(s, j.link); err != nil {
 		return err
 	}
 	for _, node := range journeyNodes {
-		if _, err := s.bed.exec(ctx, node, program, "image", "load", archive); err != nil {
+		if _, err := s.Bed.Exec(ctx, node, testbed.Program, "image", "load", archive); err != nil {
 			return err
 		}
 		// measurements of other links are useless
-		if _, err := s.bed.exec(ctx, node, program, "nodes", "--measure"); err != nil {
+		if _, err := s.Bed.Exec(ctx, node, testbed.Program, "nodes", "--measure"); err != nil {
 			return err
 		}
 	}
-	return s.takeTurns(ctx, turns{title: j.name, ways: &j.ways, runs: &j.runs}, j.link,
+	return s.TakeTurns(ctx, testbed.Turns{Title: j.name, Ways: &j.ways, Runs: &j.runs}, j.link,
 		func(way string) ([]results.Measurement, error) {
-			return s.travel(ctx, j, way)
+			return travel(ctx, s, j, way)
 		})
 }
 
 // layOut gives each pair of nodes a link whose latency fits their distance.
-func (s *suite) layOut(name string) error {
-	shape, err := parseLink(name)
+func layOut(s *testbed.Suite, name string) error {
+	shape, err := testbed.ParseLink(name)
 	if err != nil {
 		return err
 	}
@@ -117,7 +120,7 @@ func (s *suite) layOut(name string) error {
 		for k, b := range journeyNodes[i+1:] {
 			link := lab.Link{BandwidthBitsPerSecond: shape.BandwidthBitsPerSecond,
 				RTT: time.Duration(k+1) * shape.RTT}
-			if err := s.bed.lab.SetLink(a, b, link); err != nil {
+			if err := s.Bed.Lab.SetLink(a, b, link); err != nil {
 				return err
 			}
 		}
@@ -137,9 +140,9 @@ type traveller struct {
 }
 
 // travel makes one journey. It verifies all of the memory in the end.
-func (s *suite) travel(ctx context.Context, j journey, way string) (measured []results.Measurement,
+func travel(ctx context.Context, s *testbed.Suite, j journey, way string) (measured []results.Measurement,
 	err error) {
-	g := newGodwitWay(s.bed, migration.PreCopy, j.containerWorkload, "")
+	g := newGodwitWay(s.Bed, migration.PreCopy, j.containerWorkload, "")
 	t := &traveller{godwitWay: g, way: way, stay: j.stay, staged: map[string]float64{}}
 	if err := g.run(ctx); err != nil {
 		return nil, err
@@ -149,13 +152,13 @@ func (s *suite) travel(ctx context.Context, j journey, way string) (measured []r
 	if err != nil {
 		return nil, err
 	}
-	if err := s.bed.awaitMemory(ctx, g.at, container.PID, j.memory.Size); err != nil {
+	if err := s.Bed.AwaitMemory(ctx, g.at, container.PID, j.memory.Size); err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	if flags := t.flags(); len(flags) > 0 {
-		if _, err := s.bed.exec(ctx, g.at,
-			append([]string{program, "stage", g.container()}, flags...)...); err != nil {
+		if _, err := s.Bed.Exec(ctx, g.at,
+			append([]string{testbed.Program, "stage", g.container()}, flags...)...); err != nil {
 			return nil, err
 		}
 	}
@@ -199,7 +202,7 @@ func (t *traveller) sojourn(ctx context.Context, until time.Time) error {
 		if err := t.count(ctx); err != nil {
 			return err
 		}
-		if err := pause(ctx, min(countEvery, time.Until(until))); err != nil {
+		if err := testbed.Pause(ctx, min(countEvery, time.Until(until))); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 const (
@@ -65,27 +66,27 @@ type lazyWay struct {
 	fetching  *fetcher // of the last move; nil if it has ended
 }
 
-func newLazyWay(b *bed, w containerWorkload, model bundle, patience time.Duration) *lazyWay {
+func newLazyWay(b *testbed.Bed, w containerWorkload, model bundle, patience time.Duration) *lazyWay {
 	if w.memory != nil {
 		model.command = w.command()
 	}
-	return &lazyWay{peer: peer{bed: b, workload: w, plug: model.plug, at: nodes[0]}, container: model,
+	return &lazyWay{peer: peer{bed: b, workload: w, plug: model.plug, at: testbed.Nodes[0]}, container: model,
 		patience: patience}
 }
 
 func (l *lazyWay) name() string { return wayLazy }
 
 func (l *lazyWay) start(ctx context.Context) error {
-	for _, node := range []string{other(l.at), l.at} {
-		if err := l.container.make(ctx, nodes[0], node); err != nil {
+	for _, node := range []string{testbed.Other(l.at), l.at} {
+		if err := l.container.make(ctx, testbed.Nodes[0], node); err != nil {
 			return err
 		}
 	}
 	// On both nodes, so that both have the devices that runc makes.
-	if err := l.container.start(ctx, other(l.at)); err != nil {
+	if err := l.container.start(ctx, testbed.Other(l.at)); err != nil {
 		return err
 	}
-	if err := l.container.kill(ctx, other(l.at)); err != nil {
+	if err := l.container.kill(ctx, testbed.Other(l.at)); err != nil {
 		return err
 	}
 	if err := l.container.start(ctx, l.at); err != nil {
@@ -96,7 +97,7 @@ func (l *lazyWay) start(ctx context.Context) error {
 
 // dial connects to the program, on its current node.
 func (l *lazyWay) dial(ctx context.Context) (net.Conn, error) {
-	return l.bed.dialProgram(ctx, l.at, l.plug.server(l.workload.memory.Listen))
+	return l.bed.DialProgram(ctx, l.at, l.plug.server(l.workload.memory.Listen))
 }
 
 // keepsConnections returns false: nothing moves the container's address, so a connection from elsewhere
@@ -115,18 +116,18 @@ type leaving struct {
 func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 	c := l.container
 	for _, dir := range []string{c.images(), c.work()} {
-		if err := l.bed.empty(l.at, dir); err != nil {
+		if err := l.bed.Empty(l.at, dir); err != nil {
 			return nil, 0, err
 		}
 	}
-	args := append([]string{helper, "bench", "time", "--ready", "--"}, c.runc(
+	args := append([]string{testbed.Helper, "bench", "time", "--ready", "--"}, c.runc(
 		"checkpoint", "--lazy-pages", "--page-server", net.JoinHostPort("0.0.0.0", strconv.Itoa(lazyPort)),
-		"--status-fd", readyFD,
+		"--status-fd", testbed.ReadyFD,
 		"--image-path", c.images(), "--work-path", c.work(), "--tcp-established", c.name)...)
 	ctx, cancel := context.WithCancel(ctx)
 	left := &leaving{end: cancel}
 	var err error
-	if left.cmd, err = l.bed.command(ctx, l.at, args); err != nil {
+	if left.cmd, err = l.bed.Command(ctx, l.at, args); err != nil {
 		return left, 0, err
 	}
 	out, err := left.cmd.StdoutPipe()
@@ -146,7 +147,7 @@ func (l *leaving) next() (float64, error) {
 	if !l.lines.Scan() {
 		return 0, errors.Join(errors.New("runc checkpoint ended without a message"), l.lines.Err())
 	}
-	return parseTimed(l.lines.Text())
+	return testbed.ParseTimed(l.lines.Text())
 }
 
 // close waits for the checkpoint to end, and then kills it.
@@ -169,23 +170,23 @@ type fetcher struct {
 
 // fetch starts criu lazy-pages and waits until a restore can begin.
 func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
-	if err := l.bed.empty(to, l.container.work()); err != nil {
+	if err := l.bed.Empty(to, l.container.work()); err != nil {
 		return nil, err
 	}
-	source, err := l.bed.lab.Address(l.at)
+	source, err := l.bed.Lab.Address(l.at)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	f := &fetcher{end: cancel, ended: make(chan struct{})}
-	cmd, err := l.bed.command(ctx, to, []string{
-		l.bed.criu.Path, "lazy-pages", "--page-server", "--address", source.String(), "--port",
+	cmd, err := l.bed.Command(ctx, to, []string{
+		l.bed.CRIU.Path, "lazy-pages", "--page-server", "--address", source.String(), "--port",
 		strconv.Itoa(lazyPort),
-		"--images-dir", incoming, "--work-dir", l.container.work(), "--log-file", "lazy-pages.log",
+		"--images-dir", testbed.Incoming, "--work-dir", l.container.work(), "--log-file", "lazy-pages.log",
 		"--verbosity=1",
 	})
 	if err == nil {
-		f.log, err = l.bed.path(to, l.container.work()+"/lazy-pages.log")
+		f.log, err = l.bed.Path(to, l.container.work()+"/lazy-pages.log")
 	}
 	if err == nil {
 		f.socket = l.container.work() + "/lazy-pages.socket"
@@ -199,7 +200,7 @@ func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
 		f.err = cmd.Wait()
 		close(f.ended)
 	}()
-	for !l.bed.has(to, f.socket) {
+	for !l.bed.Has(to, f.socket) {
 		select {
 		case <-f.ended:
 			cancel()
@@ -212,7 +213,7 @@ func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
 
 func (f *fetcher) failed() error {
 	return fmt.Errorf("criu lazy-pages has ended: %w%s",
-		errors.Join(errors.New("it is needed until all memory is there"), f.err), tail(f.log))
+		errors.Join(errors.New("it is needed until all memory is there"), f.err), testbed.Tail(f.log))
 }
 
 // close ends the process, if it has not ended.
@@ -226,8 +227,8 @@ func (f *fetcher) close() {
 
 // move returns when all memory has come, or the wait is given up.
 func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
-	from, to := l.at, other(l.at)
-	if err := l.bed.plugIn(ctx, to, l.plug); err != nil {
+	from, to := l.at, testbed.Other(l.at)
+	if err := plugIn(ctx, l.bed, to, l.plug); err != nil {
 		return moved{}, err
 	}
 	left, ready, err := l.leave(ctx)
@@ -235,11 +236,11 @@ func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
 	if err != nil {
 		return moved{}, err
 	}
-	size, err := l.bed.sizeOf(from, l.container.images())
+	size, err := l.bed.SizeOf(from, l.container.images())
 	if err != nil {
 		return moved{}, err
 	}
-	copied, err := l.bed.copy(ctx, from, l.container.images()+"/")
+	copied, err := l.bed.Copy(ctx, from, l.container.images()+"/")
 	if err != nil {
 		return moved{}, err
 	}
@@ -248,9 +249,9 @@ func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
 		return moved{}, err
 	}
 	connected := time.Since(began).Seconds()
-	restore, err := l.container.restore(ctx, to, incoming, "--lazy-pages")
+	restore, err := l.container.restore(ctx, to, testbed.Incoming, "--lazy-pages")
 	if err != nil {
-		return moved{}, fmt.Errorf("%w%s", err, tail(l.fetching.log))
+		return moved{}, fmt.Errorf("%w%s", err, testbed.Tail(l.fetching.log))
 	}
 	result := moved{resumed: time.Now(), measured: []results.Measurement{
 		{results.Downtime, ready + copied + connected + restore},
@@ -270,7 +271,7 @@ func (l *lazyWay) await(ctx context.Context, result *moved) error {
 	if l.workload.memory != nil {
 		size = float64(l.workload.memory.Size)
 	}
-	needed := time.Duration(size / l.bed.bandwidth * float64(time.Second))
+	needed := time.Duration(size / l.bed.Bandwidth * float64(time.Second))
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -287,7 +288,7 @@ func (l *lazyWay) await(ctx context.Context, result *moved) error {
 	if err != nil {
 		return err
 	}
-	came, err := l.bed.memoryOf(l.at, pid)
+	came, err := l.bed.MemoryOf(l.at, pid)
 	if err != nil {
 		return err
 	}
@@ -306,5 +307,6 @@ func (l *lazyWay) stop(ctx context.Context) error {
 		l.leaving.close()
 		l.leaving = nil
 	}
-	return errors.Join(l.disconnect(), l.container.remove(ctx, nodes[0]), l.container.remove(ctx, nodes[1]))
+	return errors.Join(l.disconnect(), l.container.remove(ctx, testbed.Nodes[0]),
+		l.container.remove(ctx, testbed.Nodes[1]))
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/network"
 )
@@ -51,12 +52,12 @@ func networkWays() []networkWay {
 func (w networkWay) title() string { return w.name }
 
 // NetworkWayNames lists the ways that Network compares.
-func NetworkWayNames() []string { return namesOf(networkWays(), networkWay.title) }
+func NetworkWayNames() []string { return testbed.NamesOf(networkWays(), networkWay.title) }
 
 // Network measures the throughput of a TCP connection through the overlay between two nodes: two network
 // namespaces of this machine, joined by a link without loss or delay.
 func Network(ctx context.Context, config NetworkConfig) (results.Result, error) {
-	chosen, err := choose("way", networkWays(), networkWay.title, config.Ways)
+	chosen, err := testbed.Choose("way", networkWays(), networkWay.title, config.Ways)
 	if err != nil {
 		return results.Result{}, err
 	}
@@ -65,7 +66,7 @@ func Network(ctx context.Context, config NetworkConfig) (results.Result, error) 
 	}
 	result := results.Result{Suite: suiteNetwork, Started: time.Now().UTC(), Rows: []results.Row{},
 		Asked: []results.Asked{}}
-	if result.Host, err = thisHost(criu.Tool{}); err != nil {
+	if result.Host, err = testbed.ThisHost(criu.Tool{}); err != nil {
 		return result, err
 	}
 	for _, way := range chosen {
@@ -183,7 +184,7 @@ type networkPair struct {
 // newNetworkPair makes the nodes. With an error, the result has the parts made so far.
 func newNetworkPair(dir string, overlay network.Overlay) (*networkPair, error) {
 	p := &networkPair{}
-	for range nodes {
+	for range testbed.Nodes {
 		ns, err := newNamespace()
 		if err != nil {
 			return p, err
@@ -194,7 +195,7 @@ func newNetworkPair(dir string, overlay network.Overlay) (*networkPair, error) {
 		return p, err
 	}
 	var peers []network.Peer
-	for i, name := range nodes {
+	for i, name := range testbed.Nodes {
 		config := network.Config{
 			NodeName: name, NodeNumber: i + 1, Pool: netip.MustParsePrefix("10.57.0.0/16"),
 			Underlay: underlayOf(i), Overlay: overlay,

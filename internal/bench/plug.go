@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload"
 )
 
@@ -30,28 +30,18 @@ func (p plug) server(port int) string { return netip.AddrPortFrom(p.address(), u
 
 func (p plug) outside() string { return "to-" + p.name }
 
-func (b *bed) has(node, path string) bool {
-	full, err := b.path(node, path)
-	return err == nil && exists(full)
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
 // plugIn makes a container's network in a node anew, because CRIU's lock of an earlier stay is left in the
 // old one.
-func (b *bed) plugIn(ctx context.Context, node string, p plug) error {
-	if b.has(node, p.namespace()) {
-		err := b.all(ctx, node, []string{"ip", "link", "delete", p.outside()},
+func plugIn(ctx context.Context, b *testbed.Bed, node string, p plug) error {
+	if b.Has(node, p.namespace()) {
+		err := b.All(ctx, node, []string{"ip", "link", "delete", p.outside()},
 			[]string{"ip", "netns", "delete", p.name})
 		if err != nil {
 			return err
 		}
 	}
 	in := []string{"ip", "-n", p.name}
-	return b.all(ctx, node,
+	return b.All(ctx, node,
 		[]string{"ip", "netns", "add", p.name},
 		[]string{"ip", "link", "add", p.outside(), "type", "veth", "peer", "name", "eth0", "netns", p.name},
 		[]string{"ip", "address", "add", p.gateway().String() + "/30", "dev", p.outside()},
@@ -63,11 +53,12 @@ func (b *bed) plugIn(ctx context.Context, node string, p plug) error {
 }
 
 // fill connects to a Redis that may still be starting, and stores the data of the workload.
-func (b *bed) fill(ctx context.Context, machine, address string) (net.Conn, *workload.RedisCounter, error) {
+func fill(ctx context.Context, b *testbed.Bed, machine, address string) (net.Conn, *workload.RedisCounter,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for {
-		conn, err := b.lab.Dial(ctx, machine, "tcp", address)
+		conn, err := b.Lab.Dial(ctx, machine, "tcp", address)
 		if err == nil {
 			counter := workload.NewRedisCounter(conn)
 			if err := counter.Fill(redisDataBytes); err != nil {
@@ -79,22 +70,6 @@ func (b *bed) fill(ctx context.Context, machine, address string) (net.Conn, *wor
 		case <-ctx.Done():
 			return nil, nil, fmt.Errorf("%s does not answer: %w", address, err)
 		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// dialBeside connects to a server that may still be starting, from the network of a process of a node.
-func (b *bed) dialBeside(ctx context.Context, node string, pid, port int) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)).String()
-	for {
-		conn, err := b.lab.DialBeside(ctx, node, pid, "tcp", address)
-		if err == nil {
-			return conn, nil
-		}
-		if pauseErr := pause(ctx, 20*time.Millisecond); pauseErr != nil {
-			return nil, errors.Join(err, pauseErr)
 		}
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 const (
 	// podmanHome is Podman's, and has caches that no option moves. In a node it is in memory.
 	podmanHome    = "/var/lib/containers"
 	podmanName    = "bench"
-	podmanArchive = benchDir + "/podman.tar"
+	podmanArchive = testbed.BenchDir + "/podman.tar"
 )
 
 // podmanWay is Podman's own way: checkpoint into an archive, copy, restore from it.
@@ -26,27 +27,27 @@ type podmanWay struct {
 	image   string
 }
 
-func newPodmanWay(b *bed, w containerWorkload, archive string) *podmanWay {
+func newPodmanWay(b *testbed.Bed, w containerWorkload, archive string) *podmanWay {
 	return &podmanWay{
-		peer:    peer{bed: b, workload: w, plug: plug{name: "podman", number: 3}, at: nodes[0]},
+		peer:    peer{bed: b, workload: w, plug: plug{name: "podman", number: 3}, at: testbed.Nodes[0]},
 		archive: archive, image: "localhost/" + w.imageName() + ":latest",
 	}
 }
 
 func (p *podmanWay) name() string { return wayPodman }
 
-func (p *podmanWay) podman(args ...string) []string { return p.bed.podman(args...) }
+func (p *podmanWay) podman(args ...string) []string { return podmanCommand(p.bed, args...) }
 
-// podman returns a Podman command line.
-func (b *bed) podman(args ...string) []string {
+// podmanCommand returns a Podman command line.
+func podmanCommand(b *testbed.Bed, args ...string) []string {
 	return append([]string{
-		"podman", "--runtime", b.runc, "--cgroup-manager", "cgroupfs", "--events-backend", "none",
-		"--network-config-dir", benchDir + "/podman-networks",
+		"podman", "--runtime", b.Runc, "--cgroup-manager", "cgroupfs", "--events-backend", "none",
+		"--network-config-dir", testbed.BenchDir + "/podman-networks",
 	}, args...)
 }
 
 func (p *podmanWay) start(ctx context.Context) error {
-	for _, node := range nodes {
+	for _, node := range testbed.Nodes {
 		if err := p.prepare(ctx, node); err != nil {
 			return err
 		}
@@ -55,14 +56,14 @@ func (p *podmanWay) start(ctx context.Context) error {
 		"run", "--detach", "--pull", "never", "--name", podmanName, "--network", "ns:" + p.plug.namespace(),
 		p.image,
 	}
-	if _, err := p.bed.exec(ctx, p.at, p.podman(append(run, p.workload.command()...)...)...); err != nil {
+	if _, err := p.bed.Exec(ctx, p.at, p.podman(append(run, p.workload.command()...)...)...); err != nil {
 		return err
 	}
 	return p.connect(ctx, p.pid)
 }
 
 func (p *podmanWay) pid(ctx context.Context, node string) (int, error) {
-	out, err := p.bed.exec(ctx, node, p.podman("inspect", "--format", "{{.State.Pid}}", podmanName)...)
+	out, err := p.bed.Exec(ctx, node, p.podman("inspect", "--format", "{{.State.Pid}}", podmanName)...)
 	if err != nil {
 		return 0, err
 	}
@@ -70,62 +71,63 @@ func (p *podmanWay) pid(ctx context.Context, node string) (int, error) {
 }
 
 func (p *podmanWay) prepare(ctx context.Context, node string) error {
-	if err := p.bed.plugIn(ctx, node, p.plug); err != nil {
+	if err := plugIn(ctx, p.bed, node, p.plug); err != nil {
 		return err
 	}
-	if err := p.bed.mountPodman(ctx, node); err != nil {
+	if err := mountPodman(ctx, p.bed, node); err != nil {
 		return err
 	}
-	_, err := p.bed.exec(ctx, node, p.podman("load", "--quiet", "--input", p.archive)...)
+	_, err := p.bed.Exec(ctx, node, p.podman("load", "--quiet", "--input", p.archive)...)
 	return err
 }
 
 // move does not compress: the data of the workload is incompressible.
 func (p *podmanWay) move(ctx context.Context) ([]results.Measurement, error) {
-	from, to := p.at, other(p.at)
-	if err := p.bed.plugIn(ctx, to, p.plug); err != nil {
+	from, to := p.at, testbed.Other(p.at)
+	if err := plugIn(ctx, p.bed, to, p.plug); err != nil {
 		return nil, err
 	}
-	measured, err := p.bed.podmanMove(ctx, from, p.podman(), podmanName, "--tcp-established")
+	measured, err := podmanMove(ctx, p.bed, from, p.podman(), podmanName, "--tcp-established")
 	if err != nil {
 		return nil, err
 	}
 	p.at = to
-	if _, err := p.bed.exec(ctx, from, p.podman("rm", podmanName)...); err != nil {
+	if _, err := p.bed.Exec(ctx, from, p.podman("rm", podmanName)...); err != nil {
 		return nil, err
 	}
 	return measured, nil
 }
 
 // podmanMove checkpoints a container with Podman into an archive, copies the archive, and restores from it.
-func (b *bed) podmanMove(ctx context.Context, from string, podman []string, container string,
+func podmanMove(ctx context.Context, b *testbed.Bed, from string, podman []string, container string,
 	options ...string) ([]results.Measurement, error) {
 	command := func(args ...string) []string {
 		return slices.Concat(podman, []string{"container"}, args,
 			options)
 	}
-	checkpoint, err := b.time(ctx, from,
+	checkpoint, err := b.Time(ctx, from,
 		append(command("checkpoint", "--compress", "none", "--export", podmanArchive), container)...)
 	if err != nil {
 		return nil, err
 	}
-	copied, size, err := b.send(ctx, from, podmanArchive)
+	copied, size, err := b.Send(ctx, from, podmanArchive)
 	if err != nil {
 		return nil, err
 	}
-	restore, err := b.time(ctx, other(from), command("restore", "--import", incoming+"/podman.tar")...)
+	restore, err := b.Time(ctx, testbed.Other(from),
+		command("restore", "--import", testbed.Incoming+"/podman.tar")...)
 	return tookOwn(checkpoint, copied, restore, size), err
 }
 
 func (p *podmanWay) stop(ctx context.Context) error {
 	failed := p.disconnect()
-	for _, node := range nodes {
-		if !p.bed.podmanMounted(node) {
+	for _, node := range testbed.Nodes {
+		if !podmanMounted(p.bed, node) {
 			continue
 		}
-		_, err := p.bed.exec(ctx, node, p.podman("rm", "--all", "--force", "--time", "0")...)
+		_, err := p.bed.Exec(ctx, node, p.podman("rm", "--all", "--force", "--time", "0")...)
 		if err == nil {
-			err = p.bed.unmountPodman(ctx, node)
+			err = unmountPodman(ctx, p.bed, node)
 		}
 		failed = errors.Join(failed, err)
 	}
@@ -133,28 +135,18 @@ func (p *podmanWay) stop(ctx context.Context) error {
 }
 
 // mountPodman mounts Podman's home in memory in a node.
-func (b *bed) mountPodman(ctx context.Context, node string) error {
-	_, err := b.exec(ctx, node, "mount", "-t", "tmpfs", "-o", "mode=700", "bench", podmanHome)
+func mountPodman(ctx context.Context, b *testbed.Bed, node string) error {
+	_, err := b.Exec(ctx, node, "mount", "-t", "tmpfs", "-o", "mode=700", "bench", podmanHome)
 	return err
 }
 
-func (b *bed) unmountPodman(ctx context.Context, node string) error {
-	_, err := b.exec(ctx, node, "umount", "--recursive", podmanHome)
+func unmountPodman(ctx context.Context, b *testbed.Bed, node string) error {
+	_, err := b.Exec(ctx, node, "umount", "--recursive", podmanHome)
 	return err
 }
 
 // podmanMounted reports whether a node has Podman's home in memory.
-func (b *bed) podmanMounted(node string) bool { return b.mounted(node, podmanHome) }
-
-// mounted reports whether there is a mount at a path of a node.
-func (b *bed) mounted(node, at string) bool {
-	pid, err := b.lab.PID(node)
-	if err != nil {
-		return false
-	}
-	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
-	return err == nil && strings.Contains(string(mounts), " "+at+" ")
-}
+func podmanMounted(b *testbed.Bed, node string) bool { return b.Mounted(node, podmanHome) }
 
 // podmanMountPoint makes a directory to mount over, and returns a function that removes it if it did not
 // exist before: the nodes share the machine's file system.

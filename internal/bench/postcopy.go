@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -20,8 +21,8 @@ const wayModel migration.Mode = "model"
 // for pages, how well the link is used; beside CRIU's own lazy migration. When it returns, it has cleaned
 // up the machine. If some ways failed, the result has the other measurements; the error lists Godwit's
 // failures.
-func PostCopy(ctx context.Context, config Config) (results.Result, error) {
-	chosen, err := config.selectedFollowings()
+func PostCopy(ctx context.Context, config testbed.Config) (results.Result, error) {
+	chosen, err := selectedFollowings(config)
 	if err != nil {
 		return results.Result{}, err
 	}
@@ -29,30 +30,31 @@ func PostCopy(ctx context.Context, config Config) (results.Result, error) {
 }
 
 // postCopy measures the selected workloads.
-func postCopy(ctx context.Context, config Config, chosen []following) (results.Result, error) {
-	return runInTurns(ctx, config, suitePostCopy, func(ctx context.Context, s *suite) (err error) {
-		forbid, err := allowPipes()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, forbid()) }()
-		return s.follow(ctx, chosen)
-	}, judgeFollowing)
+func postCopy(ctx context.Context, config testbed.Config, chosen []following) (results.Result, error) {
+	return testbed.RunInTurns(ctx, config, suitePostCopy,
+		func(ctx context.Context, s *testbed.Suite) (err error) {
+			forbid, err := allowPipes()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, forbid()) }()
+			return follow(ctx, s, chosen)
+		}, judgeFollowing)
 }
 
 // follow measures the selected workloads.
-func (s *suite) follow(ctx context.Context, chosen []following) (err error) {
-	var daemons rsyncDaemons
-	defer func() { err = errors.Join(err, daemons.stop()) }()
-	if err := daemons.start(ctx, s.bed); err != nil {
+func follow(ctx context.Context, s *testbed.Suite, chosen []following) (err error) {
+	var daemons testbed.RsyncDaemons
+	defer func() { err = errors.Join(err, daemons.Stop()) }()
+	if err := daemons.Start(ctx, s.Bed); err != nil {
 		return err
 	}
 	model := following{name: "model", memory: pages.Config{Size: results.Mebi}}.workload(false)
-	archive, err := s.buildImage(ctx, model)
+	archive, err := buildImage(ctx, s, model)
 	if err != nil {
 		return err
 	}
-	first := newGodwitWay(s.bed, wayModel, model, archive)
+	first := newGodwitWay(s.Bed, wayModel, model, archive)
 	if err := first.start(ctx); err != nil {
 		return err
 	}
@@ -60,27 +62,27 @@ func (s *suite) follow(ctx context.Context, chosen []following) (err error) {
 	if err != nil {
 		return err
 	}
-	bundle := newBundle(s.bed, plug{name: "lazy", number: 4}, container)
+	bundle := newBundle(s.Bed, plug{name: "lazy", number: 4}, container)
 	for _, f := range chosen {
-		if err := s.followOne(ctx, f, archive, bundle); err != nil {
+		if err := followOne(ctx, s, f, archive, bundle); err != nil {
 			return err
 		}
 	}
-	_, err = s.bed.exec(ctx, first.at, program, "rm", "--force", first.container())
+	_, err = s.Bed.Exec(ctx, first.at, testbed.Program, "rm", "--force", first.container())
 	return err
 }
 
 // newFollower makes a way.
-func (s *suite) newFollower(name string, w containerWorkload, archive string, model bundle) follower {
+func newFollower(s *testbed.Suite, name string, w containerWorkload, archive string, model bundle) follower {
 	if name == wayLazy {
 		patience := peerPatience
-		if s.config.Quick {
+		if s.Config.Quick {
 			patience = quickPatience
 		}
-		return newLazyWay(s.bed, w, model, patience)
+		return newLazyWay(s.Bed, w, model, patience)
 	}
 	for _, mode := range migration.Modes() {
-		if g := newGodwitWay(s.bed, mode, w, archive); g.name() == name {
+		if g := newGodwitWay(s.Bed, mode, w, archive); g.name() == name {
 			return followerOfGodwit{g}
 		}
 	}
@@ -88,23 +90,23 @@ func (s *suite) newFollower(name string, w containerWorkload, archive string, mo
 }
 
 // followOne measures a workload in all ways. Each run has a container of its own.
-func (s *suite) followOne(ctx context.Context, f following, archive string, model bundle) error {
-	w := f.workload(s.config.Quick)
-	return s.takeTurns(ctx, f.turns(), f.link, func(way string) ([]results.Measurement, error) {
-		return s.followOnce(ctx, f, s.newFollower(way, w, archive, model), w)
+func followOne(ctx context.Context, s *testbed.Suite, f following, archive string, model bundle) error {
+	w := f.workload(s.Config.Quick)
+	return s.TakeTurns(ctx, f.turns(), f.link, func(way string) ([]results.Measurement, error) {
+		return followOnce(ctx, s, f, newFollower(s, way, w, archive, model), w)
 	})
 }
 
 // followOnce moves a program once, while it works.
-func (s *suite) followOnce(ctx context.Context, f following, way follower,
+func followOnce(ctx context.Context, s *testbed.Suite, f following, way follower,
 	w containerWorkload) (_ []results.Measurement, err error) {
-	if err := s.setLink(linkFaster); err != nil {
+	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return nil, err
 	}
 	defer func() {
 		stopErr := way.stop(context.WithoutCancel(ctx))
 		if stopErr != nil && way.name() == wayLazy {
-			s.say("%s: %v", way.name(), stopErr) // the measurements remain valid
+			s.Say("%s: %v", way.name(), stopErr) // the measurements remain valid
 			stopErr = nil
 		}
 		err = errors.Join(err, stopErr)
@@ -112,7 +114,7 @@ func (s *suite) followOnce(ctx context.Context, f following, way follower,
 	if err := way.start(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.setLink(f.link); err != nil {
+	if err := s.SetLink(f.link); err != nil {
 		return nil, err
 	}
 	var seen pages.Accessed
@@ -121,7 +123,7 @@ func (s *suite) followOnce(ctx context.Context, f following, way follower,
 			return nil, err
 		}
 	}
-	move, answered, err := s.moveServed(ctx, f, way)
+	move, answered, err := moveServed(ctx, s, f, way)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +160,8 @@ func verifyAsked(ctx context.Context, way follower) error {
 }
 
 // moveServed moves a program that may have a client.
-func (s *suite) moveServed(ctx context.Context, f following, way follower) (_ moved, _ []results.Measurement,
+func moveServed(ctx context.Context, s *testbed.Suite, f following, way follower) (_ moved,
+	_ []results.Measurement,
 	err error) {
 	if !f.client {
 		result, err := way.move(ctx, func() {})
@@ -178,7 +181,7 @@ func (s *suite) moveServed(ctx context.Context, f following, way follower) (_ mo
 		if err := begin(); err != nil {
 			return moved{}, nil, err
 		}
-		if err := client.await(ctx, s.began); err != nil {
+		if err := client.await(ctx, s.Began); err != nil {
 			return moved{}, nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
@@ -15,7 +16,7 @@ import (
 func smallFollowing() following {
 	return following{
 		name: "small", memory: pages.Config{Size: 16 * results.Mebi, Hot: 2 * results.Mebi, Threads: 2},
-		link:   linkFast,
+		link:   testbed.LinkFast,
 		access: pages.Jump, client: true,
 		ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
 	}
@@ -36,7 +37,7 @@ func TestPostCopy(t *testing.T) {
 		wayHybrid: {results.Downtime, metricAnswered, results.Gap},
 	} {
 		for _, metric := range metrics {
-			if row := results.Find(result.Rows, "small", linkFast, way, metric); row == nil ||
+			if row := results.Find(result.Rows, "small", testbed.LinkFast, way, metric); row == nil ||
 				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s: %s is %+v, want one sample", way, metric, row)
 			}
@@ -55,15 +56,16 @@ func TestPostCopy(t *testing.T) {
 // TestFollowings: the descriptions of the workloads are right.
 func TestFollowings(t *testing.T) {
 	for _, f := range followings() {
-		if _, err := parseLink(f.link); err != nil {
+		if _, err := testbed.ParseLink(f.link); err != nil {
 			t.Errorf("%s: %v", f.name, err)
 		}
 		for _, way := range f.ways {
 			if !slices.Contains(FollowingWays(), way) {
 				t.Errorf("%s: no such way: %q", f.name, way)
 			}
-			s := suite{}
-			if made := s.newFollower(way, f.workload(true), "", bundle{}); made == nil || made.name() != way {
+			s := testbed.Suite{}
+			if made := newFollower(&s, way, f.workload(true), "", bundle{}); made == nil ||
+				made.name() != way {
 				t.Errorf("%s: the way %s is made as %v", f.name, way, made)
 			}
 		}
@@ -87,27 +89,27 @@ func TestQuickWorkloadIsSmaller(t *testing.T) {
 
 func TestSelectedFollowings(t *testing.T) {
 	for _, c := range []struct {
-		config Config
+		config testbed.Config
 		want   string
 	}{
-		{Config{Workloads: []string{"64"}, Runs: 4}, "64MiB by criu lazy, godwit post-copy: 4"},
-		{Config{Workloads: []string{"fog"}, Ways: []string{"godwit"}, Quick: true},
+		{testbed.Config{Workloads: []string{"64"}, Runs: 4}, "64MiB by criu lazy, godwit post-copy: 4"},
+		{testbed.Config{Workloads: []string{"fog"}, Ways: []string{"godwit"}, Quick: true},
 			"fog by godwit cold, godwit post-copy: 1"},
 		{
-			Config{Workloads: []string{"64", "recogniser"}, Ways: []string{"criu", "godwit cold"}},
+			testbed.Config{Workloads: []string{"64", "recogniser"}, Ways: []string{"criu", "godwit cold"}},
 			"64MiB by criu lazy: 5recogniser by criu lazy: 1recogniser, 64 B by criu lazy: 1",
 		},
 		{
-			Config{Workloads: []string{"4GiB"}, Quick: true},
+			testbed.Config{Workloads: []string{"4GiB"}, Quick: true},
 			"nothing to measure: these workloads are not moved in these ways, or not in a quick run",
 		},
-		{Config{Ways: []string{"on foot"}},
+		{testbed.Config{Ways: []string{"on foot"}},
 			`no such way: "on foot"; there are criu lazy, godwit cold, godwit pre-copy, godwit post-copy, godwit hybrid`},
-		{Config{Workloads: []string{"doom"}}, `no such workload: "doom"; there are ` +
+		{testbed.Config{Workloads: []string{"doom"}}, `no such workload: "doom"; there are ` +
 			strings.Join(FollowingNames(), ", ")},
 	} {
 		got := ""
-		chosen, err := c.config.selectedFollowings()
+		chosen, err := selectedFollowings(c.config)
 		if err != nil {
 			got = err.Error()
 		}
@@ -123,17 +125,17 @@ func TestSelectedFollowings(t *testing.T) {
 // exampleFollowing is a result that just meets all requirements, with a factor on the measurements.
 func exampleFollowing(factor float64) []results.Row {
 	rows := []results.Row{
-		measuredRow(workloadSmall, linkFaster, wayPostCopy, results.Downtime, 0.05),
-		measuredRow(workload4096, linkFaster, wayPostCopy, results.Downtime, 0.23*factor),
-		measuredRow(workloadRewritten, linkFast, wayHybrid, results.Downtime, 0.2*factor),
-		measuredRow(workloadRewritten, linkFast, wayHybrid, results.Sent, 110*factor),
-		measuredRow(workloadRewritten, linkFast, wayPreCopy, results.Sent, 100),
-		measuredRow(workloadLoaded, linkFast, wayPostCopy, results.Goodput, 0.8*125e6/factor),
-		measuredRow(workloadJumps, linkMiddle, wayPostCopy, metricWaitP99, 0.025*factor),
-		measuredRow(workloadScans, linkFast, wayPostCopy, metricFaultsPer, 26214*factor),
-		measuredRow(workloadFollowingFog, linkMobility, wayPostCopy, results.Total, 110*factor),
-		measuredRow(workloadFollowingFog, linkMobility, wayCold, results.Total, 100),
-		measuredRow(workloadPartly, linkSlow, wayHybrid, metricAnswered, 3*factor),
+		measuredRow(workloadSmall, testbed.LinkFaster, wayPostCopy, results.Downtime, 0.05),
+		measuredRow(workload4096, testbed.LinkFaster, wayPostCopy, results.Downtime, 0.23*factor),
+		measuredRow(workloadRewritten, testbed.LinkFast, wayHybrid, results.Downtime, 0.2*factor),
+		measuredRow(workloadRewritten, testbed.LinkFast, wayHybrid, results.Sent, 110*factor),
+		measuredRow(workloadRewritten, testbed.LinkFast, wayPreCopy, results.Sent, 100),
+		measuredRow(workloadLoaded, testbed.LinkFast, wayPostCopy, results.Goodput, 0.8*125e6/factor),
+		measuredRow(workloadJumps, testbed.LinkMiddle, wayPostCopy, metricWaitP99, 0.025*factor),
+		measuredRow(workloadScans, testbed.LinkFast, wayPostCopy, metricFaultsPer, 26214*factor),
+		measuredRow(workloadFollowingFog, testbed.LinkMobility, wayPostCopy, results.Total, 110*factor),
+		measuredRow(workloadFollowingFog, testbed.LinkMobility, wayCold, results.Total, 100),
+		measuredRow(workloadPartly, testbed.LinkSlow, wayHybrid, metricAnswered, 3*factor),
 	}
 	return rows
 }
@@ -154,12 +156,12 @@ func TestJudgeFollowing(t *testing.T) {
 
 func TestFollowingText(t *testing.T) {
 	rows := exampleFollowing(1)
-	rows = append(rows, measuredRow("late", linkFast, wayLazy, metricProgram, 7*results.Mebi),
+	rows = append(rows, measuredRow("late", testbed.LinkFast, wayLazy, metricProgram, 7*results.Mebi),
 		measuredRow("late",
-			linkFast, wayLazy, results.Downtime, 0.5),
-		measuredRow("late", linkFast, wayLazy, results.Came, 5*results.Mebi))
+			testbed.LinkFast, wayLazy, results.Downtime, 0.5),
+		measuredRow("late", testbed.LinkFast, wayLazy, results.Came, 5*results.Mebi))
 	rows = append(rows,
-		(&results.Series{Workload: "late", Link: linkFast, Way: wayHybrid,
+		(&results.Series{Workload: "late", Link: testbed.LinkFast, Way: wayHybrid,
 			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
 	result := results.Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}
@@ -196,11 +198,11 @@ func TestTimeReady(t *testing.T) {
 		fails  bool
 	}{{"printf x >&3", 2, false}, {"printf x >&3; exit 3", 2, true}, {"exit 0", 1, false}} {
 		var out strings.Builder
-		if err := TimeReady(t.Context(), []string{"sh", "-c", c.script}, &out); err != nil {
+		if err := testbed.TimeReady(t.Context(), []string{"sh", "-c", c.script}, &out); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		_, err := parseTimed(lines[len(lines)-1])
+		_, err := testbed.ParseTimed(lines[len(lines)-1])
 		if len(lines) != c.times || (err != nil) != c.fails {
 			t.Errorf("%q tells %q, error %v", c.script, lines, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -11,7 +12,7 @@ import (
 // checkpoint of pages written since, rsync, runc restore. CRIU needs the kernel's soft-dirty bits for it.
 type preDumpWay struct{ *rsyncWay }
 
-func newPreDumpWay(b *bed, w containerWorkload, model engine.Container) preDumpWay {
+func newPreDumpWay(b *testbed.Bed, w containerWorkload, model engine.Container) preDumpWay {
 	r := newRsyncWay(b, w, model)
 	r.plug = plug{name: "predump", number: 6}
 	r.container = newBundle(b, r.plug, model)
@@ -24,19 +25,19 @@ func (preDumpWay) name() string { return wayPreDump }
 const dumpAhead, dumpRest = "ahead", "rest"
 
 func (p preDumpWay) move(ctx context.Context) ([]results.Measurement, error) {
-	from, to := p.at, other(p.at)
-	if err := p.bed.plugIn(ctx, to, p.plug); err != nil {
+	from, to := p.at, testbed.Other(p.at)
+	if err := plugIn(ctx, p.bed, to, p.plug); err != nil {
 		return nil, err
 	}
 	ahead, err := p.dump(ctx, dumpAhead, "--pre-dump")
 	if err != nil {
 		return nil, err
 	}
-	first, err := p.bed.copy(ctx, from, p.container.images()+"/")
+	first, err := p.bed.Copy(ctx, from, p.container.images()+"/")
 	if err != nil {
 		return nil, err
 	}
-	size, err := p.bed.sizeOf(from, p.container.images())
+	size, err := p.bed.SizeOf(from, p.container.images())
 	if err != nil {
 		return nil, err
 	}
@@ -44,15 +45,15 @@ func (p preDumpWay) move(ctx context.Context) ([]results.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest, err := p.bed.sizeOf(from, p.container.images()+"/"+dumpRest)
+	rest, err := p.bed.SizeOf(from, p.container.images()+"/"+dumpRest)
 	if err != nil {
 		return nil, err
 	}
-	copied, err := p.bed.copyMore(ctx, from, p.container.images()+"/")
+	copied, err := p.bed.CopyMore(ctx, from, p.container.images()+"/")
 	if err != nil {
 		return nil, err
 	}
-	restore, err := p.container.restore(ctx, to, incoming+"/"+dumpRest)
+	restore, err := p.container.restore(ctx, to, testbed.Incoming+"/"+dumpRest)
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +73,16 @@ func (p preDumpWay) dump(ctx context.Context, name string, options ...string) (f
 	c := p.container
 	images := c.images()
 	if name == dumpAhead {
-		if err := p.bed.empty(p.at, images); err != nil {
+		if err := p.bed.Empty(p.at, images); err != nil {
 			return 0, err
 		}
 	}
 	for _, dir := range []string{images + "/" + name, c.work()} {
-		if err := p.bed.empty(p.at, dir); err != nil {
+		if err := p.bed.Empty(p.at, dir); err != nil {
 			return 0, err
 		}
 	}
 	args := append([]string{"checkpoint", "--image-path", images + "/" + name, "--work-path", c.work(),
 		"--tcp-established"}, options...)
-	return p.bed.time(ctx, p.at, c.runc(append(args, c.name)...)...)
+	return p.bed.Time(ctx, p.at, c.runc(append(args, c.name)...)...)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload"
 )
@@ -15,7 +16,7 @@ import (
 // redisClient counts in a Redis from its own machine, over one connection, as long as the Redis's container
 // exists.
 type redisClient struct {
-	bed     *bed
+	bed     *testbed.Bed
 	machine string
 	conn    net.Conn
 	counter *workload.RedisCounter
@@ -23,13 +24,13 @@ type redisClient struct {
 }
 
 // newRedisClient makes the machine, stores the data of the workload, and starts counting.
-func (b *bed) newRedisClient(ctx context.Context, machine, address string) (*redisClient, error) {
-	if err := b.lab.Client(machine, nodes[0], lab.Link{}); err != nil {
+func newRedisClient(ctx context.Context, b *testbed.Bed, machine, address string) (*redisClient, error) {
+	if err := b.Lab.Client(machine, testbed.Nodes[0], lab.Link{}); err != nil {
 		return nil, err
 	}
-	conn, counter, err := b.fill(ctx, machine, address)
+	conn, counter, err := fill(ctx, b, machine, address)
 	if err != nil {
-		return nil, errors.Join(err, b.lab.RemoveClient(machine))
+		return nil, errors.Join(err, b.Lab.RemoveClient(machine))
 	}
 	counting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	client := &redisClient{bed: b, machine: machine, conn: conn, counter: counter, cancel: cancel}
@@ -42,7 +43,7 @@ func (c *redisClient) count(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for until := c.counter.Answers() + redisRate/4; c.counter.Answers() < until; {
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := testbed.Pause(ctx, 5*time.Millisecond); err != nil {
 			return fmt.Errorf("the client gets no answers any more: %w", err)
 		}
 	}
@@ -79,5 +80,5 @@ func (c *redisClient) end() error {
 		err = fmt.Errorf("the client saw %d errors, %d lost and %d doubled counts", seen.Errors, seen.Lost,
 			seen.Doubled)
 	}
-	return errors.Join(err, c.conn.Close(), c.bed.lab.RemoveClient(c.machine))
+	return errors.Join(err, c.conn.Close(), c.bed.Lab.RemoveClient(c.machine))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
@@ -36,13 +37,13 @@ type experiment struct {
 }
 
 // ExperimentNames lists the experiments of Rounds.
-func ExperimentNames() []string { return namesOf(experiments(), experiment.title) }
+func ExperimentNames() []string { return testbed.NamesOf(experiments(), experiment.title) }
 
 func (e experiment) title() string { return e.name }
 
 // Rounds measures the costs of a pre-copy's parts, on processes of this machine outside of containers.
 func Rounds(ctx context.Context, config RoundsConfig) (results.Result, error) {
-	chosen, err := choose("experiment", experiments(), experiment.title, config.Experiments)
+	chosen, err := testbed.Choose("experiment", experiments(), experiment.title, config.Experiments)
 	if err != nil {
 		return results.Result{}, err
 	}
@@ -74,7 +75,7 @@ func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (results.Res
 	if err != nil {
 		r.say("%v", err) // only one experiment needs it, and reports its absence
 	}
-	if result.Host, err = thisHost(tool); err != nil {
+	if result.Host, err = testbed.ThisHost(tool); err != nil {
 		return result, err
 	}
 	var failed error

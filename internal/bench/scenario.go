@@ -2,16 +2,13 @@ package bench
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
-	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/memory"
-	"github.com/godwit/godwit/internal/units"
 )
 
 // The workloads of the suite switchover. All but two consist only of memory, whose every page is verified.
@@ -28,18 +25,6 @@ const (
 	workloadFogHalf  = "fog-half"      // the same, half compressible
 	// study A's OpenFace: 140 MB, of which 22 MB are written again and again
 	workloadRecogniser = "recogniser"
-)
-
-// study A's OpenFace: 140 MB, of which 22 MB are written again and again
-
-// The links: bandwidth in each direction, and round trip.
-const (
-	linkFast     = "1gbit/0.4ms"
-	linkMiddle   = "100mbit/20ms"
-	linkDistant  = "10mbit/100ms"
-	linkFaster   = "10gbit/0.1ms"
-	linkMobility = "11.34mbit/122.95ms" // study B's, of a vehicle
-	linkSlow     = "5mbit/50ms"         // study A's slowest
 )
 
 // The ways.
@@ -87,13 +72,13 @@ func scenarios() []scenario {
 	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort}
 	all, own, preCopy := WayNames(), []string{wayCold, wayPreCopy}, []string{wayPreCopy}
 	withRsync := []string{wayRsync, wayCold, wayPreCopy}
-	fast, faster := []string{linkFast}, []string{linkFaster}
+	fast, faster := []string{testbed.LinkFast}, []string{testbed.LinkFaster}
 	return []scenario{
 		{tiny, fast, all, 7, 3, 2},
-		{tiny, []string{linkMiddle, linkDistant}, all, 5, 0, 0},
+		{tiny, []string{testbed.LinkMiddle, testbed.LinkDistant}, all, 5, 0, 0},
 		{redis, fast, all, 7, 3, 2},
-		{redis, []string{linkMiddle}, all, 5, 0, 0},
-		{redis, []string{linkDistant}, all, 2, 0, 0},
+		{redis, []string{testbed.LinkMiddle}, all, 5, 0, 0},
+		{redis, []string{testbed.LinkDistant}, all, 2, 0, 0},
 		{ofPages(workloadIdle64, pages.Config{Size: 64 * results.Mebi}), faster, own, 5, 3, 2},
 		{ofPages(workloadIdle1024, pages.Config{Size: results.Gibi}), fast, own, 3, 0, 0},
 		{ofPages(workloadIdle4096, pages.Config{Size: 4 * results.Gibi}), faster, preCopy, 3, 0, 0},
@@ -102,14 +87,15 @@ func scenarios() []scenario {
 			append([]string{wayFloor}, own...), 3, 1, 0},
 		{ofPages(workloadForked, pages.Config{Size: 256 * results.Mebi, Processes: 4}), fast, own, 3, 1, 0},
 		// Study B does not say which pages are written: here the same 10 MB are written again and again.
-		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}), []string{linkMobility},
+		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}),
+			[]string{testbed.LinkMobility},
 			withRsync, 1, 0, 0},
 		{
 			ofPages(workloadFogHalf, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6, Half: true}),
-			[]string{linkMobility}, preCopy, 1, 0, 0,
+			[]string{testbed.LinkMobility}, preCopy, 1, 0, 0,
 		},
 		{ofPages(workloadRecogniser, pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle}),
-			[]string{linkSlow}, preCopy, 1, 0, 0},
+			[]string{testbed.LinkSlow}, preCopy, 1, 0, 0},
 	}
 }
 
@@ -125,7 +111,7 @@ func ofPages(name string, config pages.Config) containerWorkload {
 
 // WorkloadNames lists the workloads.
 func WorkloadNames() []string {
-	return namesOf(scenarios(), scenario.title)
+	return testbed.NamesOf(scenarios(), scenario.title)
 }
 
 // LinkNames lists the links.
@@ -143,76 +129,29 @@ func LinkNames() []string {
 
 func (s scenario) title() string { return s.name }
 
-// namesOf lists names, each once: a workload may occur several times, with different links.
-func namesOf[T any](all []T, title func(T) string) []string {
-	var names []string
-	for _, one := range all {
-		if name := title(one); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func itself(name string) string { return name }
-
-// choose selects the named elements of all, in their own order; all if none is named. A name may be
-// shortened.
-func choose[T any](kind string, all []T, title func(T) string, named []string) ([]T, error) {
-	if len(named) == 0 {
-		return all, nil
-	}
-	for _, name := range named {
-		if name == "" || !slices.ContainsFunc(all,
-			func(one T) bool { return strings.HasPrefix(title(one), name) }) {
-			return nil, fmt.Errorf("no such %s: %q; there are %s", kind,
-				name, strings.Join(namesOf(all, title), ", "))
-		}
-	}
-	return slices.DeleteFunc(all, func(one T) bool {
-		return !slices.ContainsFunc(named,
-			func(name string) bool { return strings.HasPrefix(title(one), name) })
-	}), nil
-}
-
-// parseLink reads a link such as 100mbit/20ms.
-func parseLink(name string) (lab.Link, error) {
-	bandwidth, roundTrip, _ := strings.Cut(name, "/")
-	bits, err := units.ParseBandwidth(bandwidth)
-	if err != nil {
-		return lab.Link{}, fmt.Errorf("link %q: %w", name, err)
-	}
-	rtt, err := time.ParseDuration(roundTrip)
-	if err != nil {
-		return lab.Link{}, fmt.Errorf("link %q: give bandwidth and round trip, such as 100mbit/20ms: %w",
-			name, err)
-	}
-	return lab.Link{BandwidthBitsPerSecond: bits, RTT: rtt}, nil
-}
-
 // selected returns the scenarios that a configuration selects, with its links, ways and numbers of runs.
-func (c Config) selected() ([]scenario, error) {
+func selected(c testbed.Config) ([]scenario, error) {
 	all := scenarios()
 	if c.Memory.Size > 0 {
-		all = []scenario{{ofPages("memory", c.Memory), []string{linkFast},
+		all = []scenario{{ofPages("memory", c.Memory), []string{testbed.LinkFast},
 			[]string{wayRsync, wayCold, wayPreCopy}, 5, 2, 2}}
 	}
-	chosen, err := choose("workload", all, scenario.title, c.Workloads)
+	chosen, err := testbed.Choose("workload", all, scenario.title, c.Workloads)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := choose("way", WayNames(), itself, c.Ways); err != nil {
+	if _, err := testbed.Choose("way", WayNames(), testbed.Itself, c.Ways); err != nil {
 		return nil, err
 	}
 	selected := []scenario{}
 	for _, s := range chosen {
-		links, err := c.linksOf(s)
+		links, err := linksOf(c, s)
 		if err != nil {
 			return nil, err
 		}
 		s.links = slices.DeleteFunc(slices.Clone(links),
 			func(link string) bool { return measures(selected, s.name, link) })
-		if ways, err := choose("way", s.ways, itself, c.Ways); err == nil {
+		if ways, err := testbed.Choose("way", s.ways, testbed.Itself, c.Ways); err == nil {
 			s.ways = ways
 		} else {
 			continue // none of its ways was selected
@@ -243,7 +182,7 @@ func measures(selected []scenario, workload, link string) bool {
 
 // linksOf returns the links over which a scenario is measured: its own ones that match a selected prefix,
 // and all that are named in full.
-func (c Config) linksOf(s scenario) ([]string, error) {
+func linksOf(c testbed.Config, s scenario) ([]string, error) {
 	if len(c.Links) == 0 {
 		if c.Quick {
 			return s.links[:1], nil
@@ -253,13 +192,13 @@ func (c Config) linksOf(s scenario) ([]string, error) {
 	var links []string
 	for _, asked := range c.Links {
 		if strings.Contains(asked, "/") {
-			if _, err := parseLink(asked); err != nil {
+			if _, err := testbed.ParseLink(asked); err != nil {
 				return nil, err
 			}
 			links = append(links, asked)
 			continue
 		}
-		if _, err := choose("link", LinkNames(), itself, []string{asked}); err != nil {
+		if _, err := testbed.Choose("link", LinkNames(), testbed.Itself, []string{asked}); err != nil {
 			return nil, err
 		}
 		for _, own := range s.links {

@@ -2,15 +2,16 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 const (
-	sshDir  = benchDir + "/ssh"
+	sshDir  = testbed.BenchDir + "/ssh"
 	sshPort = 2222
 	// sshdProgram must be called by its full path (sshd(8)).
 	sshdProgram = "/usr/sbin/sshd"
@@ -19,15 +20,15 @@ const (
 // sshDaemons connect one node to the other.
 type sshDaemons struct{ running []*exec.Cmd }
 
-func (d *sshDaemons) start(ctx context.Context, b *bed) error {
+func (d *sshDaemons) start(ctx context.Context, b *testbed.Bed) error {
 	if _, err := exec.LookPath(sshdProgram); err != nil {
 		return fmt.Errorf("sshd: %w; \"make setup\" installs it", err)
 	}
-	if err := b.makeKeys(ctx); err != nil {
+	if err := makeKeys(ctx, b); err != nil {
 		return err
 	}
-	for _, node := range nodes {
-		cmd, err := b.command(ctx, node, []string{sshdProgram, "-D", "-e", "-f", sshDir + "/config"})
+	for _, node := range testbed.Nodes {
+		cmd, err := b.Command(ctx, node, []string{sshdProgram, "-D", "-e", "-f", sshDir + "/config"})
 		if err != nil {
 			return err
 		}
@@ -35,7 +36,7 @@ func (d *sshDaemons) start(ctx context.Context, b *bed) error {
 			return fmt.Errorf("sshd on node %s: %w", node, err)
 		}
 		d.running = append(d.running, cmd)
-		if err := b.awaitDaemon(ctx, node, sshPort); err != nil {
+		if err := b.AwaitDaemon(ctx, node, sshPort); err != nil {
 			return fmt.Errorf("sshd on node %s: %w", node, err)
 		}
 	}
@@ -43,33 +44,33 @@ func (d *sshDaemons) start(ctx context.Context, b *bed) error {
 }
 
 // makeKeys makes the keys of both nodes, once: each accepts the other.
-func (b *bed) makeKeys(ctx context.Context) error {
+func makeKeys(ctx context.Context, b *testbed.Bed) error {
 	config := strings.Join([]string{
 		fmt.Sprintf("Port %d", sshPort), "HostKey " + sshDir + "/key",
 		"AuthorizedKeysFile " + sshDir + "/key.pub",
 		"PermitRootLogin prohibit-password", "UsePAM no", "StrictModes no", "PidFile none", "LogLevel ERROR",
 		"",
 	}, "\n")
-	for _, node := range nodes {
+	for _, node := range testbed.Nodes {
 		for _, dir := range []string{sshDir, "/run/sshd"} { // the latter is sshd's directory for its chroot
-			if err := b.empty(node, dir); err != nil {
+			if err := b.Empty(node, dir); err != nil {
 				return err
 			}
 		}
-		if err := b.write(node, sshDir+"/config", []byte(config)); err != nil {
+		if err := b.Write(node, sshDir+"/config", []byte(config)); err != nil {
 			return err
 		}
 	}
-	if _, err := b.exec(ctx, nodes[0], "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+	if _, err := b.Exec(ctx, testbed.Nodes[0], "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
 		sshDir+"/key"); err != nil {
 		return err
 	}
 	for _, name := range []string{"/key", "/key.pub"} {
-		from, err := b.path(nodes[0], sshDir+name)
+		from, err := b.Path(testbed.Nodes[0], sshDir+name)
 		if err != nil {
 			return err
 		}
-		to, err := b.path(nodes[1], sshDir+name)
+		to, err := b.Path(testbed.Nodes[1], sshDir+name)
 		if err != nil {
 			return err
 		}
@@ -96,17 +97,5 @@ func ssh() []string {
 func (d *sshDaemons) stop() error {
 	running := d.running
 	d.running = nil
-	return endAll("sshd", running)
-}
-
-// endAll ends programs that would run for ever.
-func endAll(what string, running []*exec.Cmd) error {
-	var failed error
-	for _, cmd := range running {
-		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			failed = errors.Join(failed, fmt.Errorf("end %s: %w", what, err))
-		}
-		_ = cmd.Wait() // it was killed
-	}
-	return failed
+	return testbed.EndAll("sshd", running)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -17,7 +18,7 @@ const suiteStudies = "studies"
 
 // studyRun is one run of the suite studies, which can go on with an earlier one.
 type studyRun struct {
-	*suite
+	*testbed.Suite
 	traces []results.Trace
 	host   results.Host
 	kept   time.Time // when the result was last saved
@@ -26,8 +27,8 @@ type studyRun struct {
 // Studies repeats the experiments of the studies with which Godwit is compared: their workloads, over their
 // links, in Godwit's ways and in theirs. When it returns, it has cleaned up the machine. If some ways
 // failed, the result has the other measurements; the error lists Godwit's failures.
-func Studies(ctx context.Context, config Config) (results.Result, error) {
-	chosen, err := config.selectedTrials()
+func Studies(ctx context.Context, config testbed.Config) (results.Result, error) {
+	chosen, err := selectedTrials(config)
 	if err != nil {
 		return results.Result{}, err
 	}
@@ -35,28 +36,28 @@ func Studies(ctx context.Context, config Config) (results.Result, error) {
 }
 
 // studies measures the selected trials.
-func studies(ctx context.Context, config Config, chosen []trial) (results.Result, error) {
-	if err := needRoot(); err != nil {
+func studies(ctx context.Context, config testbed.Config, chosen []trial) (results.Result, error) {
+	if err := testbed.NeedRoot(); err != nil {
 		return results.Result{}, err
 	}
-	config.users = true
-	s := &studyRun{suite: &suite{config: config, began: time.Now()}}
+	config.Users = true
+	s := &studyRun{Suite: &testbed.Suite{Config: config, Began: time.Now()}}
 	var err error
-	if s.host, err = s.prepare(); err != nil {
+	if s.host, err = s.Prepare(); err != nil {
 		return results.Result{}, err
 	}
 	if err := s.goOn(); err != nil {
 		return results.Result{}, err
 	}
 	s.kept = time.Now()
-	err = s.inLab(ctx, func(ctx context.Context) error { return s.tryAll(ctx, chosen) })
+	err = s.InLab(ctx, func(ctx context.Context) error { return s.tryAll(ctx, chosen) })
 	return s.resultOfStudies(), err
 }
 
 // tryAll measures the selected trials.
 func (s *studyRun) tryAll(ctx context.Context, chosen []trial) (err error) {
-	var daemons rsyncDaemons
-	defer func() { err = errors.Join(err, daemons.stop()) }()
+	var daemons testbed.RsyncDaemons
+	defer func() { err = errors.Join(err, daemons.Stop()) }()
 	unmake, err := podmanMountPoint()
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func (s *studyRun) tryAll(ctx context.Context, chosen []trial) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, forbid()) }()
-	if err := daemons.start(ctx, s.bed); err != nil {
+	if err := daemons.Start(ctx, s.Bed); err != nil {
 		return err
 	}
 	for _, t := range chosen {
@@ -84,13 +85,13 @@ func (s *studyRun) try(ctx context.Context, t trial) error {
 	if len(ways) == 0 {
 		return nil
 	}
-	s.say("%s: the image is made", t.title())
-	archive, err := labimage.Build(ctx, t.app.image, s.config.ImageCache)
+	s.Say("%s: the image is made", t.title())
+	archive, err := labimage.Build(ctx, t.app.image, s.Config.ImageCache)
 	if err != nil {
 		return err
 	}
-	own := slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !isGodwit(way) })
-	theirs := slices.DeleteFunc(slices.Clone(ways), isGodwit)
+	own := slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !testbed.IsGodwit(way) })
+	theirs := slices.DeleteFunc(slices.Clone(ways), testbed.IsGodwit)
 	if len(theirs) > 0 {
 		if err := s.tryPeers(ctx, t, archive, theirs); err != nil {
 			return err
@@ -107,13 +108,13 @@ func (s *studyRun) try(ctx context.Context, t trial) error {
 
 // tryGodwit moves one container with its client back and forth, in all of Godwit's ways in turn.
 func (s *studyRun) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
-	g := newGodwitApp(s.bed, t.app, archive)
+	g := newGodwitApp(s.Bed, t.app, archive)
 	defer func() { err = errors.Join(err, g.stop(context.WithoutCancel(ctx))) }()
-	if err := s.setLink(linkFaster); err != nil {
+	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return err
 	}
-	s.say("%s: the container is made", t.title())
-	if err := g.start(ctx, nodes[:]...); err != nil {
+	s.Say("%s: the container is made", t.title())
+	if err := g.start(ctx, testbed.Nodes[:]...); err != nil {
 		return err
 	}
 	for _, link := range t.links {
@@ -125,14 +126,14 @@ func (s *studyRun) tryGodwit(ctx context.Context, t trial, archive string, ways 
 			return err
 		}
 	}
-	s.say("%s: what it has is looked at", t.title())
+	s.Say("%s: what it has is looked at", t.title())
 	return g.check(ctx)
 }
 
 // tryOver measures all ways over one link.
 func (s *studyRun) tryOver(ctx context.Context, t trial, g *godwitApp, link string, ways []string) error {
 	all := s.newTrialSeries(t, link, ways)
-	if err := s.changeLink(ctx, link); err != nil {
+	if err := s.ChangeLink(ctx, link); err != nil {
 		return err
 	}
 	for run := range t.runs {
@@ -140,19 +141,19 @@ func (s *studyRun) tryOver(ctx context.Context, t trial, g *godwitApp, link stri
 			if all[i].Note != "" || all[i].Runs > run {
 				continue
 			}
-			s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
+			s.Say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
 			measured, points, err := g.moveBy(ctx, way)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if err != nil {
-				s.giveUp(all[i], err)
+				s.GiveUp(all[i], err)
 				if g.lost(ctx) {
 					return err
 				}
 				continue
 			}
-			if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)),
+			if err := s.measured(all[i], withLimits(measured, s.Bed.Bandwidth, testbed.RTTOf(link)),
 				points); err != nil {
 				return err
 			}
@@ -167,7 +168,7 @@ func (s *studyRun) newTrialSeries(t trial, link string, ways []string) []*result
 	for i, way := range ways {
 		if all[i] = s.known(t.title(), link, way); all[i] == nil {
 			all[i] = &results.Series{Workload: t.title(), Link: link, Way: way}
-			s.series = append(s.series, all[i])
+			s.Series = append(s.Series, all[i])
 		}
 	}
 	return all
@@ -185,16 +186,16 @@ func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways 
 				if all[i].Note != "" || all[i].Runs > run {
 					continue
 				}
-				s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
+				s.Say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
 				measured, points, err := s.tryAbsentOnce(ctx, t, archive, link, way)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
 				if err != nil {
-					s.giveUp(all[i], err)
+					s.GiveUp(all[i], err)
 					continue
 				}
-				if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)),
+				if err := s.measured(all[i], withLimits(measured, s.Bed.Bandwidth, testbed.RTTOf(link)),
 					points); err != nil {
 					return err
 				}
@@ -207,25 +208,25 @@ func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways 
 func (s *studyRun) tryAbsentOnce(
 	ctx context.Context, t trial, archive, link, way string,
 ) (measured []results.Measurement, points [][2]float64, err error) {
-	g := newGodwitApp(s.bed, t.app, archive)
+	g := newGodwitApp(s.Bed, t.app, archive)
 	defer func() {
 		err = errors.Join(err, g.stop(context.WithoutCancel(ctx)))
-		for _, node := range nodes {
-			err = errors.Join(err, s.bed.forgetNamed(context.WithoutCancel(ctx), node, t.app.image))
+		for _, node := range testbed.Nodes {
+			err = errors.Join(err, forgetNamed(context.WithoutCancel(ctx), s.Bed, node, t.app.image))
 		}
 	}()
-	if err := s.setLink(linkFaster); err != nil {
+	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return nil, nil, err
 	}
-	for _, node := range nodes { // leftovers of an earlier workload with the same image
-		if err := s.bed.forgetNamed(ctx, node, t.app.image); err != nil {
+	for _, node := range testbed.Nodes { // leftovers of an earlier workload with the same image
+		if err := forgetNamed(ctx, s.Bed, node, t.app.image); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := g.start(ctx, nodes[0]); err != nil {
+	if err := g.start(ctx, testbed.Nodes[0]); err != nil {
 		return nil, nil, err
 	}
-	if err := s.changeLink(ctx, link); err != nil {
+	if err := s.ChangeLink(ctx, link); err != nil {
 		return nil, nil, err
 	}
 	if measured, points, err = g.moveBy(ctx, way); err != nil {
@@ -254,7 +255,7 @@ func wayParts(way string) (mode migration.Mode, staged bool) {
 }
 
 // selectedTrials returns the trials that a configuration selects.
-func (c Config) selectedTrials() ([]trial, error) {
+func selectedTrials(c testbed.Config) ([]trial, error) {
 	all := trials()
 	for _, study := range c.Studies {
 		if !slices.Contains([]string{"a", "b", "c", "d"}, study) {
@@ -270,7 +271,7 @@ func (c Config) selectedTrials() ([]trial, error) {
 		switch {
 		case len(c.Links) > 0:
 			for _, link := range c.Links {
-				if _, err := parseLink(link); err != nil {
+				if _, err := testbed.ParseLink(link); err != nil {
 					return nil, err
 				}
 			}
@@ -282,5 +283,5 @@ func (c Config) selectedTrials() ([]trial, error) {
 			t.ways = t.few
 		}
 	}
-	return selectTurns(c, all, StudyWays(), (*trial).turns)
+	return testbed.SelectTurns(c, all, StudyWays(), (*trial).turns)
 }

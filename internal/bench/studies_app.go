@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/lab/workload"
@@ -62,7 +63,7 @@ func (d dialer) patient(ctx context.Context) (net.Conn, error) {
 		if err == nil {
 			return conn, nil
 		}
-		if pauseErr := pause(ctx, 20*time.Millisecond); pauseErr != nil {
+		if pauseErr := testbed.Pause(ctx, 20*time.Millisecond); pauseErr != nil {
 			return nil, fmt.Errorf("the service does not answer: %w", err)
 		}
 	}
@@ -89,7 +90,7 @@ func clockOf(path string) func(context.Context, dialer, bool) (appClient, error)
 		ctx, cancel := context.WithTimeout(ctx, appPatience)
 		defer cancel()
 		for c.Check(ctx) != nil { // the number does not exist from the beginning
-			if err := pause(ctx, 20*time.Millisecond); err != nil {
+			if err := testbed.Pause(ctx, 20*time.Millisecond); err != nil {
 				return nil, fmt.Errorf("the service does not answer: %w", err)
 			}
 		}
@@ -188,7 +189,7 @@ func awaitAnswers(ctx context.Context, c appClient) error {
 		if err := c.Err(); err != nil {
 			return fmt.Errorf("what the client saw: %w", err)
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := testbed.Pause(ctx, 5*time.Millisecond); err != nil {
 			return fmt.Errorf("the client gets no answers any more: %w", err)
 		}
 	}
@@ -202,7 +203,7 @@ type godwitApp struct {
 	client appClient
 }
 
-func newGodwitApp(b *bed, a app, archive string) *godwitApp {
+func newGodwitApp(b *testbed.Bed, a app, archive string) *godwitApp {
 	return &godwitApp{
 		godwitWay: newGodwitWay(b, "study", containerWorkload{image: a.image, args: a.args}, archive), app: a,
 	}
@@ -211,7 +212,7 @@ func newGodwitApp(b *bed, a app, archive string) *godwitApp {
 // start makes the container on the first node; the nodes in have get its image.
 func (g *godwitApp) start(ctx context.Context, have ...string) error {
 	for _, node := range have {
-		if _, err := g.bed.exec(ctx, node, program, "image", "load", g.archive); err != nil {
+		if _, err := g.bed.Exec(ctx, node, testbed.Program, "image", "load", g.archive); err != nil {
 			return err
 		}
 	}
@@ -222,13 +223,13 @@ func (g *godwitApp) start(ctx context.Context, have ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := g.bed.lab.Client(g.clientMachine(), usersNode, lab.Link{}); err != nil {
+	if err := g.bed.Lab.Client(g.clientMachine(), testbed.UsersNode, lab.Link{}); err != nil {
 		return err
 	}
 	g.hasClient = true
 	address := netip.AddrPortFrom(container.Definition.Network.Address, uint16(g.app.port)).String()
 	g.client, err = g.app.connect(ctx, func(ctx context.Context) (net.Conn, error) {
-		return g.bed.lab.Dial(ctx, g.clientMachine(), g.app.network, address)
+		return g.bed.Lab.Dial(ctx, g.clientMachine(), g.app.network, address)
 	}, true)
 	if err != nil {
 		return fmt.Errorf("client of %s: %w", g.app.name, err)
@@ -256,8 +257,8 @@ func (g *godwitApp) check(ctx context.Context) error {
 
 // lost reports whether there is no container left that could be moved.
 func (g *godwitApp) lost(ctx context.Context) bool {
-	for _, node := range nodes {
-		if out, err := g.bed.exec(ctx, node, program, "ps"); err == nil &&
+	for _, node := range testbed.Nodes {
+		if out, err := g.bed.Exec(ctx, node, testbed.Program, "ps"); err == nil &&
 			strings.Contains(out, g.container()) {
 			g.at = node
 			return g.client.Err() != nil
@@ -273,15 +274,15 @@ func (g *godwitApp) stop(ctx context.Context) error {
 		g.client = nil
 	}
 	if g.hasClient {
-		failed = errors.Join(failed, g.bed.lab.RemoveClient(g.clientMachine()))
+		failed = errors.Join(failed, g.bed.Lab.RemoveClient(g.clientMachine()))
 		g.hasClient = false
 	}
-	for _, node := range nodes {
-		out, err := g.bed.exec(ctx, node, program, "ps", "--all")
+	for _, node := range testbed.Nodes {
+		out, err := g.bed.Exec(ctx, node, testbed.Program, "ps", "--all")
 		if err == nil && strings.Contains(out, g.container()) {
-			_, err = g.bed.exec(ctx, node, program, "rm", "--force", g.container())
+			_, err = g.bed.Exec(ctx, node, testbed.Program, "rm", "--force", g.container())
 		}
-		failed = errors.Join(failed, err, g.bed.removeVolume(node, studyVolume))
+		failed = errors.Join(failed, err, removeVolume(g.bed, node, studyVolume))
 	}
 	return failed
 }

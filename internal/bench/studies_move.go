@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 // request moves the container to the other node.
 func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]results.Measurement, error) {
 	var report migration.Report
-	command := []string{"migrate", g.container(), other(g.at), "--json", "--mode"}
+	command := []string{"migrate", g.container(), testbed.Other(g.at), "--json", "--mode"}
 	switch mode {
 	case modeStopped:
 		command = append(command, string(migration.Restart), "--checkpoints", "0")
 	default:
 		command = append(command, string(mode))
 	}
-	sent, err := g.bed.counted(func() error { return g.ask(ctx, &report, command...) })
+	sent, err := g.bed.Counted(func() error { return g.ask(ctx, &report, command...) })
 	if err != nil {
 		return nil, err
 	}
@@ -46,16 +47,16 @@ const modeStopped migration.Mode = "restart 0"
 // stage copies the container's memory to the other node before the request to move.
 func (g *godwitApp) stage(ctx context.Context) ([]results.Measurement, error) {
 	began := time.Now()
-	sent, err := g.bed.counted(func() error {
-		_, err := g.bed.exec(ctx, g.at, program, "stage", g.container(), other(g.at))
+	sent, err := g.bed.Counted(func() error {
+		_, err := g.bed.Exec(ctx, g.at, testbed.Program, "stage", g.container(), testbed.Other(g.at))
 		return err
 	})
 	return []results.Measurement{{metricStage, time.Since(began).Seconds()}, {metricStageBytes, sent}}, err
 }
 
 // removeVolume removes a volume of Godwit's from a node that may have it.
-func (b *bed) removeVolume(node, name string) error {
-	path, err := b.path(node, filepath.Join(godwitVolumes, name))
+func removeVolume(b *testbed.Bed, node, name string) error {
+	path, err := b.Path(node, filepath.Join(godwitVolumes, name))
 	if err != nil {
 		return err
 	}
@@ -63,11 +64,11 @@ func (b *bed) removeVolume(node, name string) error {
 }
 
 // forgetNamed removes an image from a node that may have it.
-func (b *bed) forgetNamed(ctx context.Context, node, name string) error {
-	out, err := b.exec(ctx, node, program, "image", "ls")
+func forgetNamed(ctx context.Context, b *testbed.Bed, node, name string) error {
+	out, err := b.Exec(ctx, node, testbed.Program, "image", "ls")
 	if err != nil || !strings.Contains(out, "localhost/"+name+":") {
 		return err
 	}
-	_, err = b.exec(ctx, node, program, "image", "rm", name)
+	_, err = b.Exec(ctx, node, testbed.Program, "image", "rm", name)
 	return err
 }

@@ -12,19 +12,20 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/engine"
 )
 
 // tryPeers measures the ways other than Godwit's. Their containers are made after one of Godwit's that is
 // not moved.
 func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways []string) (err error) {
-	if err := s.setLink(linkFaster); err != nil {
+	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return err
 	}
 	w := containerWorkload{image: t.app.image, args: t.app.args}
-	model := newGodwitWay(s.bed, wayModel, w, archive)
-	for _, node := range nodes {
-		if _, err := s.bed.exec(ctx, node, program, "image", "load", archive); err != nil {
+	model := newGodwitWay(s.Bed, wayModel, w, archive)
+	for _, node := range testbed.Nodes {
+		if _, err := s.Bed.Exec(ctx, node, testbed.Program, "image", "load", archive); err != nil {
 			return err
 		}
 	}
@@ -32,9 +33,9 @@ func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways [
 		return err
 	}
 	defer func() {
-		_, rmErr := s.bed.exec(context.WithoutCancel(ctx), model.at, program, "rm", "--force",
+		_, rmErr := s.Bed.Exec(context.WithoutCancel(ctx), model.at, testbed.Program, "rm", "--force",
 			model.container())
-		err = errors.Join(err, rmErr, s.bed.removeVolume(model.at, studyVolume))
+		err = errors.Join(err, rmErr, removeVolume(s.Bed, model.at, studyVolume))
 	}()
 	container, err := model.inspect(ctx)
 	if err != nil {
@@ -52,7 +53,7 @@ func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways [
 		if err != nil {
 			for _, one := range all {
 				if one.Runs < t.runs && one.Note == "" {
-					s.giveUp(one, err)
+					s.GiveUp(one, err)
 				}
 			}
 		}
@@ -76,16 +77,16 @@ func (s *studyRun) newMover(
 ) mover {
 	switch way {
 	case wayRsync:
-		return peerMover{newRsyncWay(s.bed, w, model), of, nil}
+		return peerMover{newRsyncWay(s.Bed, w, model), of, nil}
 	case wayPodman:
-		return peerMover{newPodmanWay(s.bed, w, archive), of, nil}
+		return peerMover{newPodmanWay(s.Bed, w, archive), of, nil}
 	case wayLazy:
-		bundle := newBundle(s.bed, plug{name: "lazy", number: 4}, model)
-		return lazyMover{newLazyWay(s.bed, w, bundle, peerPatience), of}
+		bundle := newBundle(s.Bed, plug{name: "lazy", number: 4}, model)
+		return lazyMover{newLazyWay(s.Bed, w, bundle, peerPatience), of}
 	case wayStopRsync, wayRestartRsync:
-		return newRestartMover(s.bed, of, w, model, way == wayRestartRsync)
+		return newRestartMover(s.Bed, of, w, model, way == wayRestartRsync)
 	}
-	return peerMover{newPreDumpWay(s.bed, w, model), of, canPreDump}
+	return peerMover{newPreDumpWay(s.Bed, w, model), of, canPreDump}
 }
 
 // tryPeer measures one way over all links.
@@ -103,7 +104,7 @@ func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*results
 	}()
 	for _, one := range all {
 		for one.Runs < t.runs {
-			s.say("%s, %s, %s: run %d of %d", one.Workload, one.Link, one.Way, one.Runs+1, t.runs)
+			s.Say("%s, %s, %s: run %d of %d", one.Workload, one.Link, one.Way, one.Runs+1, t.runs)
 			first := !started
 			if started && m.afresh() {
 				first, started = true, false
@@ -128,7 +129,7 @@ func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*results
 func (s *studyRun) movePeer(
 	ctx context.Context, t trial, m mover, link string, first bool,
 ) (_ []results.Measurement, seen [][2]float64, err error) {
-	if err := s.setLink(linkFaster); err != nil {
+	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return nil, nil, err
 	}
 	if first {
@@ -138,7 +139,7 @@ func (s *studyRun) movePeer(
 	}
 	client, err := t.app.connect(ctx, func(ctx context.Context) (net.Conn, error) {
 		machine, address := m.where()
-		return s.bed.lab.Dial(ctx, machine, t.app.network, address)
+		return s.Bed.Lab.Dial(ctx, machine, t.app.network, address)
 	}, first)
 	if err != nil {
 		return nil, nil, err
@@ -153,13 +154,13 @@ func (s *studyRun) movePeer(
 			return nil, nil, err
 		}
 	}
-	if err := s.setLink(link); err != nil {
+	if err := s.SetLink(link); err != nil {
 		return nil, nil, err
 	}
 	requested := time.Now()
 	measured, err := m.move(ctx)
 	if err != nil || !m.keepsClient() {
-		return withLimits(withTotal(measured), s.bed.bandwidth, rttOf(link)), nil, err
+		return withLimits(withTotal(measured), s.Bed.Bandwidth, testbed.RTTOf(link)), nil, err
 	}
 	if err := awaitAnswers(ctx, client); err != nil {
 		return nil, nil, err
@@ -168,7 +169,7 @@ func (s *studyRun) movePeer(
 	seen = points(client, requested)
 	checking, cancel := context.WithTimeout(ctx, appPatience)
 	defer cancel()
-	return withLimits(measured, s.bed.bandwidth, rttOf(link)), seen, client.Check(checking)
+	return withLimits(measured, s.Bed.Bandwidth, testbed.RTTOf(link)), seen, client.Check(checking)
 }
 
 // withTotal adds the total time for ways that do nothing before the freeze.
@@ -231,7 +232,7 @@ func (l lazyMover) move(ctx context.Context) ([]results.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.size, err = l.bed.memoryOf(l.at, pid); err != nil {
+	if l.size, err = l.bed.MemoryOf(l.at, pid); err != nil {
 		return nil, err
 	}
 	result, err := l.lazyWay.move(ctx, func() {})
@@ -262,11 +263,11 @@ type restartMover struct {
 }
 
 func newRestartMover(
-	b *bed, of *app, w containerWorkload, model engine.Container, ahead bool,
+	b *testbed.Bed, of *app, w containerWorkload, model engine.Container, ahead bool,
 ) *restartMover {
 	plug := plug{name: "restart", number: 5}
 	r := &restartMover{
-		peer: peer{bed: b, workload: w, plug: plug, at: nodes[0]}, app: of,
+		peer: peer{bed: b, workload: w, plug: plug, at: testbed.Nodes[0]}, app: of,
 		container: newBundle(b, plug, model), ahead: ahead,
 	}
 	r.now.Store(r.at)
@@ -289,10 +290,10 @@ func (r *restartMover) where() (machine, address string) {
 }
 
 func (r *restartMover) start(ctx context.Context) error {
-	r.at = nodes[0]
+	r.at = testbed.Nodes[0]
 	r.now.Store(r.at)
-	for _, node := range nodes {
-		if err := r.container.make(ctx, nodes[0], node); err != nil {
+	for _, node := range testbed.Nodes {
+		if err := r.container.make(ctx, testbed.Nodes[0], node); err != nil {
 			return err
 		}
 	}
@@ -300,24 +301,24 @@ func (r *restartMover) start(ctx context.Context) error {
 }
 
 func (r *restartMover) move(ctx context.Context) ([]results.Measurement, error) {
-	from, to := r.at, other(r.at)
-	dir, err := r.container.mountDir(nodes[0], r.app.volume)
+	from, to := r.at, testbed.Other(r.at)
+	dir, err := r.container.mountDir(testbed.Nodes[0], r.app.volume)
 	if err != nil {
 		return nil, err
 	}
 	var first float64
-	before, err := r.bed.sent()
+	before, err := r.bed.Sent()
 	if err == nil && r.ahead {
 		first, err = r.sync(ctx, from, dir)
 	}
 	if err != nil {
 		return nil, err
 	}
-	between, err := r.bed.sent()
+	between, err := r.bed.Sent()
 	if err != nil {
 		return nil, err
 	}
-	stop, err := r.bed.time(ctx, from, "sh", "-c",
+	stop, err := r.bed.Time(ctx, from, "sh", "-c",
 		"kill -TERM $0; while [ -d /proc/$0 ]; do sleep 0.02; done", fmt.Sprint(r.mustPID(ctx, from)))
 	if err != nil {
 		return nil, err
@@ -326,7 +327,7 @@ func (r *restartMover) move(ctx context.Context) ([]results.Measurement, error) 
 	if err != nil {
 		return nil, err
 	}
-	sent, err := r.bed.sent()
+	sent, err := r.bed.Sent()
 	if err != nil {
 		return nil, err
 	}
@@ -353,18 +354,18 @@ func (r *restartMover) mustPID(ctx context.Context, node string) int {
 
 // sync copies the volume.
 func (r *restartMover) sync(ctx context.Context, from, dir string) (float64, error) {
-	address, err := r.bed.lab.Address(other(from))
+	address, err := r.bed.Lab.Address(testbed.Other(from))
 	if err != nil {
 		return 0, err
 	}
-	below, err := filepath.Rel(benchDir, dir)
+	below, err := filepath.Rel(testbed.BenchDir, dir)
 	if err != nil {
 		return 0, err
 	}
 	// rsync's exit code 24 means that files vanished during the copy.
 	const copyAll = `rsync -aHAXS --numeric-ids --delete "$0/" "$1/" || [ $? = 24 ]`
-	return r.bed.time(ctx, from, "sh", "-c", copyAll, dir,
-		fmt.Sprintf("rsync://%s:%d/%s/%s", address, rsyncPort, rsyncBench, below))
+	return r.bed.Time(ctx, from, "sh", "-c", copyAll, dir,
+		fmt.Sprintf("rsync://%s:%d/%s/%s", address, testbed.RsyncPort, testbed.RsyncBench, below))
 }
 
 // startAt starts the service and waits until it answers.
@@ -379,7 +380,7 @@ func (r *restartMover) startAt(ctx context.Context, to string) (float64, error) 
 	r.at = to
 	r.now.Store(to)
 	machine, address := r.where()
-	conn, err := r.bed.dialProgram(ctx, machine, address)
+	conn, err := r.bed.DialProgram(ctx, machine, address)
 	if err != nil {
 		return 0, err
 	}
@@ -387,5 +388,6 @@ func (r *restartMover) startAt(ctx context.Context, to string) (float64, error) 
 }
 
 func (r *restartMover) stop(ctx context.Context) error {
-	return errors.Join(r.disconnect(), r.container.remove(ctx, nodes[0]), r.container.remove(ctx, nodes[1]))
+	return errors.Join(r.disconnect(), r.container.remove(ctx, testbed.Nodes[0]),
+		r.container.remove(ctx, testbed.Nodes[1]))
 }

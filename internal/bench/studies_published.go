@@ -2,6 +2,7 @@ package bench
 
 import (
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // published is a figure of a study.
@@ -34,12 +35,12 @@ func publishedFigures() []published {
 		{"a", face, linkStudyA50, wayStudy, handoff(13.4, 12.8, 115.2, 23.2)},
 		{"a", face, linkStudyA100, wayStudy, handoff(10.7, 10.1, 117.2, 21.6)},
 		{"a", face, linkStudyA500, wayStudy, handoff(10.9, 10.3, 117.4, 23.0)},
-		{"c", blank, linkFast, wayStudy + ", tmpfs", follow(1043, 16.4)},
-		{"c", blank, linkFast, wayStudy + ", disk-less", follow(1152, 16.0)},
-		{"c", blank, linkFast, wayStudy + ", shared", follow(1825, 2.83)},
-		{"c", video, linkFast, wayStudy + ", tmpfs", follow(1282, 28.8)},
-		{"c", video, linkFast, wayStudy + ", disk-less", follow(1465, 27.8)},
-		{"c", video, linkFast, wayStudy + ", shared", follow(2454, 3.68)},
+		{"c", blank, testbed.LinkFast, wayStudy + ", tmpfs", follow(1043, 16.4)},
+		{"c", blank, testbed.LinkFast, wayStudy + ", disk-less", follow(1152, 16.0)},
+		{"c", blank, testbed.LinkFast, wayStudy + ", shared", follow(1825, 2.83)},
+		{"c", video, testbed.LinkFast, wayStudy + ", tmpfs", follow(1282, 28.8)},
+		{"c", video, testbed.LinkFast, wayStudy + ", disk-less", follow(1465, 27.8)},
+		{"c", video, testbed.LinkFast, wayStudy + ", shared", follow(2454, 3.68)},
 		{"d", rabbit, linkStudyD100, wayStudy + ", no checkpoint",
 			[]results.Measurement{{results.Downtime, 40}}},
 		{"d", rabbit, linkStudyD100, wayStudy + ", 1 checkpoint",

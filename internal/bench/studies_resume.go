@@ -33,13 +33,13 @@ func readResult(path string) (results.Result, error) {
 
 // goOn loads earlier measurements, if the configuration says so.
 func (s *studyRun) goOn() error {
-	if !s.config.Resume {
+	if !s.Config.Resume {
 		return nil
 	}
-	if s.config.File == "" {
+	if s.Config.File == "" {
 		return errors.New("to go on with what was measured before, its file must be named")
 	}
-	earlier, err := readResult(s.config.File)
+	earlier, err := readResult(s.Config.File)
 	if err != nil || len(earlier.Rows) == 0 {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *studyRun) goOnWith(earlier results.Result) error {
 			"begin anew, in another file",
 			earlier.Suite, was, suiteStudies, now)
 	}
-	s.began, s.traces = earlier.Started, earlier.Traces
+	s.Began, s.traces = earlier.Started, earlier.Traces
 	for _, row := range earlier.Rows {
 		if len(row.Samples) == 0 { // published, or failed
 			continue
@@ -65,7 +65,7 @@ func (s *studyRun) goOnWith(earlier results.Result) error {
 			one = &results.Series{Workload: row.Workload, Link: row.Link, Way: row.Way,
 				Runs:    len(row.Samples),
 				Samples: map[string][]float64{}}
-			s.series = append(s.series, one)
+			s.Series = append(s.Series, one)
 		}
 		if len(row.Samples) != one.Runs || one.Samples[row.Metric] != nil {
 			return fmt.Errorf("what was measured before is damaged: %s, %s, %s: %s", row.Workload, row.Link,
@@ -79,14 +79,14 @@ func (s *studyRun) goOnWith(earlier results.Result) error {
 
 // known returns the measurements of a way; nil: none.
 func (s *studyRun) known(workload, link, way string) *results.Series {
-	i := slices.IndexFunc(s.series, func(one *results.Series) bool {
+	i := slices.IndexFunc(s.Series, func(one *results.Series) bool {
 		return one.Workload == workload &&
 			one.Link == link && one.Way == way
 	})
 	if i < 0 {
 		return nil
 	}
-	return s.series[i]
+	return s.Series[i]
 }
 
 // lacks reports whether a way needs more runs, over any of these links.
@@ -111,18 +111,18 @@ func (s *studyRun) measured(one *results.Series, measured []results.Measurement,
 			results.Trace{Workload: one.Workload, Link: one.Link, Way: one.Way, Run: one.Runs,
 				Points: points})
 	}
-	if s.config.File == "" || time.Since(s.kept) < keepEvery {
+	if s.Config.File == "" || time.Since(s.kept) < keepEvery {
 		return nil
 	}
 	s.kept = time.Now()
-	return s.resultOfStudies().WriteFile(s.config.File)
+	return s.resultOfStudies().WriteFile(s.Config.File)
 }
 
 // resultOfStudies returns the result so far.
 func (s *studyRun) resultOfStudies() results.Result {
-	result := results.Result{Suite: suiteStudies, Host: s.host, Started: s.began.UTC(), Rows: []results.Row{},
+	result := results.Result{Suite: suiteStudies, Host: s.host, Started: s.Began.UTC(), Rows: []results.Row{},
 		Traces: s.traces}
-	for _, one := range s.series {
+	for _, one := range s.Series {
 		result.Rows = append(result.Rows, one.Rows()...)
 	}
 	result.Rows = withPublished(inOrder(result.Rows))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // TestResume: measurements in pieces, in any order and with an interruption, give one result, and nothing
@@ -16,12 +17,14 @@ func TestResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "studies.json")
 	box, film := trial{study: "a", app: busyboxApp(), runs: 2}, trial{study: "c", app: videoApp(), runs: 2}
 	measure := func(of trial, ways ...string) *studyRun {
-		s := &studyRun{suite: &suite{config: Config{File: file, Resume: true}, began: time.Now()},
+		s := &studyRun{Suite: &testbed.Suite{Config: testbed.Config{File: file, Resume: true},
+			Began: time.Now()},
 			host: results.Host{Cores: 2, Kernel: "6", Load: float64(of.runs)}}
 		if err := s.goOn(); err != nil {
 			t.Fatal(err)
 		}
-		for _, one := range s.newTrialSeries(of, linkFast, s.lacking(of, []string{linkFast}, ways)) {
+		for _, one := range s.newTrialSeries(of, testbed.LinkFast,
+			s.lacking(of, []string{testbed.LinkFast}, ways)) {
 			s.kept = time.Time{} // it is long ago
 			points := [][2]float64{{float64(one.Runs), 1}}
 			if err := s.measured(one, []results.Measurement{{results.Downtime, float64(one.Runs + 1)},
@@ -34,19 +37,20 @@ func TestResume(t *testing.T) {
 	measure(film, wayCold)
 	measure(box, wayRsync, wayCold)
 	s := measure(box, wayRsync, wayCold)
-	s.giveUp(s.newTrialSeries(film, linkFast, []string{wayLazy})[0], os.ErrInvalid)
+	s.GiveUp(s.newTrialSeries(film, testbed.LinkFast, []string{wayLazy})[0], os.ErrInvalid)
 	if err := s.resultOfStudies().WriteFile(file); err != nil {
 		t.Fatal(err)
 	}
 
 	s = measure(box, wayRsync, wayCold)
-	if s.lacks(box, []string{linkFast}, wayCold) || !s.lacks(film, []string{linkFast}, wayCold) ||
-		!s.lacks(film, []string{linkFast}, wayLazy) ||
-		!s.lacks(box, []string{linkFast, linkMiddle}, wayCold) {
-		t.Errorf("what was measured, and what has failed, is not told apart: %+v", s.series)
+	if s.lacks(box, []string{testbed.LinkFast}, wayCold) ||
+		!s.lacks(film, []string{testbed.LinkFast}, wayCold) ||
+		!s.lacks(film, []string{testbed.LinkFast}, wayLazy) ||
+		!s.lacks(box, []string{testbed.LinkFast, testbed.LinkMiddle}, wayCold) {
+		t.Errorf("what was measured, and what has failed, is not told apart: %+v", s.Series)
 	}
 	result := s.resultOfStudies()
-	row := results.Find(result.Rows, box.title(), linkFast, wayRsync, results.Downtime)
+	row := results.Find(result.Rows, box.title(), testbed.LinkFast, wayRsync, results.Downtime)
 	if row == nil || !slices.Equal(row.Samples, []float64{1, 2}) || *row.Median != 1.5 {
 		t.Errorf("the samples of two pieces: %+v", row)
 	}
@@ -61,14 +65,14 @@ func TestResume(t *testing.T) {
 	if err := s.goOn(); err == nil {
 		t.Error("it was measured on another machine")
 	}
-	s.config.File = ""
+	s.Config.File = ""
 	if err := s.goOn(); err == nil {
 		t.Error("no file was named")
 	}
 	if err := os.WriteFile(file, []byte(`{"rows": 3}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.config.File = file
+	s.Config.File = file
 	if err := s.goOn(); err == nil {
 		t.Error("the file is no result")
 	}

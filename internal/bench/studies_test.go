@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // shortTrials move the small workloads of the studies, so that each mode has its turn; if the environment
@@ -31,7 +32,7 @@ func shortTrials() []trial {
 		)
 	}
 	for i := range short {
-		short[i].links, short[i].runs = []string{linkFast}, 1
+		short[i].links, short[i].runs = []string{testbed.LinkFast}, 1
 	}
 	return short
 }
@@ -46,12 +47,13 @@ func TestStudies(t *testing.T) {
 	for _, s := range shortTrials() {
 		for _, way := range s.ways {
 			for _, metric := range []string{results.Downtime, results.Total, metricTotalLimit} {
-				if row := results.Find(result.Rows, s.title(), linkFast, way, metric); row == nil ||
+				if row := results.Find(result.Rows, s.title(), testbed.LinkFast, way, metric); row == nil ||
 					len(row.Samples) != 1 || *row.Median <= 0 {
 					t.Errorf("%s, %s: %s is %+v, want one sample", s.title(), way, metric, row)
 				}
 			}
-			if row := results.Find(result.Rows, s.title(), linkFast, way, results.Gap); isGodwit(way) &&
+			if row := results.Find(result.Rows, s.title(), testbed.LinkFast, way,
+				results.Gap); testbed.IsGodwit(way) &&
 				(row == nil || *row.Median <= 0) {
 				t.Errorf("%s, %s: the client's longest gap is %+v", s.title(), way, row)
 			}
@@ -81,7 +83,7 @@ func TestTrials(t *testing.T) {
 	for _, s := range trials() {
 		for _, link := range s.links {
 			known[s.title()+link] = true
-			if _, err := parseLink(link); err != nil {
+			if _, err := testbed.ParseLink(link); err != nil {
 				t.Errorf("%s: %v", s.title(), err)
 			}
 		}
@@ -100,11 +102,12 @@ func TestTrials(t *testing.T) {
 }
 
 func TestSelectedTrials(t *testing.T) {
-	chosen, err := Config{Studies: []string{"a"}, Quick: true, Ways: []string{"godwit"}}.selectedTrials()
+	chosen, err := selectedTrials(
+		testbed.Config{Studies: []string{"a"}, Quick: true, Ways: []string{"godwit"}})
 	if err != nil || len(chosen) != 2 {
 		t.Fatalf("%d trials, %v", len(chosen), err)
 	}
-	quick, err := Config{Quick: true}.selectedTrials()
+	quick, err := selectedTrials(testbed.Config{Quick: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +119,13 @@ func TestSelectedTrials(t *testing.T) {
 	}
 	for _, one := range chosen {
 		if len(one.links) != 1 ||
-			slices.ContainsFunc(one.ways, func(way string) bool { return !isGodwit(way) }) {
+			slices.ContainsFunc(one.ways, func(way string) bool { return !testbed.IsGodwit(way) }) {
 			t.Errorf("%s: over %q by %q", one.title(), one.links, one.ways)
 		}
 	}
-	for _, bad := range []Config{{Studies: []string{"e"}}, {Links: []string{"fast"}},
+	for _, bad := range []testbed.Config{{Studies: []string{"e"}}, {Links: []string{"fast"}},
 		{Ways: []string{"pigeon"}}} {
-		if _, err := bad.selectedTrials(); err == nil {
+		if _, err := selectedTrials(bad); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
 	}

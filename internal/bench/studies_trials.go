@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"slices"
+
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // The ways that only the suite studies has.
@@ -71,7 +73,9 @@ func (t *trial) title() string {
 	return title
 }
 
-func (t *trial) turns() turns { return turns{t.title(), &t.ways, &t.runs, t.quick} }
+func (t *trial) turns() testbed.Turns {
+	return testbed.Turns{Title: t.title(), Ways: &t.ways, Runs: &t.runs, Quick: t.quick}
+}
 
 // trials returns the trials of the suite studies. Six runs are the fewest whose lowest and highest enclose
 // the median with 95 % certainty.
@@ -81,7 +85,7 @@ func trials() []trial {
 	peers := []string{wayRsync, wayPreDump, wayLazy, wayPodman}
 	with := slices.Concat[[]string]
 	studyA := []string{linkStudyA100, linkStudyA5, linkStudyA10, linkStudyA20, linkStudyA50, linkStudyA500}
-	fast := []string{linkFast}
+	fast := []string{testbed.LinkFast}
 	follow := with([]string{wayRsync, wayPreDump}, staged)
 	return []trial{
 		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged),
@@ -91,11 +95,11 @@ func trials() []trial {
 			few: []string{wayRsync, wayPreDump, wayAuto, wayCold, wayPostCopy, wayStagedAuto},
 		},
 		{
-			study: "b", app: coapApp(500), links: []string{linkManagement, linkMobility},
+			study: "b", app: coapApp(500), links: []string{linkManagement, testbed.LinkMobility},
 			ways: with(peers, modes), runs: 6, quick: 1,
 			few: with([]string{wayRsync, wayPreDump, wayLazy}, modes),
 		},
-		{study: "b", app: coapApp(10), links: []string{linkManagement, linkMobility},
+		{study: "b", app: coapApp(10), links: []string{linkManagement, testbed.LinkMobility},
 			ways: with(peers, modes), runs: 6},
 		{study: "c", app: blankApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
 		{study: "c", app: blankApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6,
@@ -104,8 +108,9 @@ func trials() []trial {
 		{study: "c", app: videoApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6,
 			quick: 1},
 		{
-			study: "d", app: brokerApp(400e6, 100), links: []string{linkStudyD100, linkStudyD50, linkStudyD},
-			runs: 6, quick: 1,
+			study: "d", app: brokerApp(400e6, 100),
+			links: []string{linkStudyD100, linkStudyD50, testbed.LinkStudyD},
+			runs:  6, quick: 1,
 			ways: with([]string{wayStopRsync, wayRestartRsync}, modes, []string{wayRestart, wayStopped}),
 			few:  []string{wayStopRsync, wayRestartRsync, wayAuto, wayRestart},
 		},

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
@@ -100,7 +101,7 @@ func (s *subject) speed(from, to time.Time) (speed, error) {
 // awaitWrites waits until the subject has written this often.
 func (s *subject) awaitWrites(ctx context.Context, writes uint64) error {
 	for began := time.Now(); ; {
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
+		if err := testbed.Pause(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 		v, err := s.speed(began, time.Now())

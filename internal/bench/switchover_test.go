@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/labtest"
 )
@@ -33,10 +34,10 @@ func build(t *testing.T) programs {
 	return made
 }
 
-func quickConfig(t *testing.T, made programs) Config {
+func quickConfig(t *testing.T, made programs) testbed.Config {
 	t.Helper()
 	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/")
-	return Config{
+	return testbed.Config{
 		Lab: fmt.Sprintf("bench-%s-%d", name, os.Getpid()), Program: made.program, Helper: made.helper,
 		ImageCache: testImageCache,
 		Runs:       1, Quick: true, Progress: func(line string) { t.Log(line) },
@@ -44,7 +45,7 @@ func quickConfig(t *testing.T, made programs) Config {
 }
 
 // left returns leftovers of a benchmark on the machine.
-func left(t *testing.T, config Config) []string {
+func left(t *testing.T, config testbed.Config) []string {
 	t.Helper()
 	names, err := lab.List()
 	if err != nil {
@@ -56,12 +57,12 @@ func left(t *testing.T, config Config) []string {
 		t.Fatal(err)
 	}
 	for line := range strings.SplitSeq(string(mounts), "\n") {
-		if strings.Contains(line, benchDir) || strings.Contains(line, config.Lab) {
+		if strings.Contains(line, testbed.BenchDir) || strings.Contains(line, config.Lab) {
 			found = append(found, line)
 		}
 	}
-	if exists(benchDir) {
-		found = append(found, benchDir)
+	if testbed.Exists(testbed.BenchDir) {
+		found = append(found, testbed.BenchDir)
 	}
 	return found
 }
@@ -73,8 +74,8 @@ func TestSwitchover(t *testing.T) {
 }
 
 // wholeRun measures everything once, over the fast link.
-func wholeRun(t *testing.T, config Config) {
-	podmanBefore := exists(podmanHome)
+func wholeRun(t *testing.T, config testbed.Config) {
+	podmanBefore := testbed.Exists(podmanHome)
 	config.Workloads = []string{workloadTiny, workloadRedis, workloadIdle64}
 	result, err := Switchover(t.Context(), config)
 	if err != nil {
@@ -82,18 +83,19 @@ func wholeRun(t *testing.T, config Config) {
 	}
 	for _, workload := range []string{workloadTiny, workloadRedis} {
 		for _, way := range []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} {
-			row := results.Find(result.Rows, workload, linkFast, way, results.Downtime)
+			row := results.Find(result.Rows, workload, testbed.LinkFast, way, results.Downtime)
 			if row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s, %s: downtime %+v, want one sample", workload, way, row)
 			}
 		}
 	}
-	if row := results.Find(result.Rows, workloadRedis, linkFast, wayCold, results.Sent); row == nil ||
+	if row := results.Find(result.Rows, workloadRedis, testbed.LinkFast, wayCold, results.Sent); row == nil ||
 		*row.Median < redisDataBytes/2 {
 		t.Errorf("Redis moved with %+v, want most of %d bytes", row, redisDataBytes)
 	}
 	// It may be less: parts of its program are not used again.
-	if row := results.Find(result.Rows, workloadIdle64, linkFaster, wayPreCopy, results.Growth); row == nil ||
+	if row := results.Find(result.Rows, workloadIdle64, testbed.LinkFaster, wayPreCopy,
+		results.Growth); row == nil ||
 		*row.Median < 0.7 || *row.Median > 1.5 {
 		t.Errorf("64 MiB of memory became %+v times as much", row)
 	}
@@ -104,7 +106,7 @@ func wholeRun(t *testing.T, config Config) {
 	if found := left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
-	if exists(podmanHome) != podmanBefore {
+	if testbed.Exists(podmanHome) != podmanBefore {
 		t.Errorf("%s was there before: %t, now: %t", podmanHome, podmanBefore, !podmanBefore)
 	}
 }
@@ -130,7 +132,7 @@ func phasesAddUp(t *testing.T, result results.Result) {
 }
 
 // interruptedRun stops in the middle: nothing may be left.
-func interruptedRun(t *testing.T, config Config) {
+func interruptedRun(t *testing.T, config testbed.Config) {
 	config.Workloads = []string{workloadTiny}
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

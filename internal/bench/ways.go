@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/engine"
 )
 
@@ -23,7 +24,7 @@ type way interface {
 
 // peer is the common part of ways other than Godwit's.
 type peer struct {
-	bed      *bed
+	bed      *testbed.Bed
 	workload containerWorkload
 	plug     plug
 	at       string // the node on which the container is
@@ -38,12 +39,12 @@ func (p *peer) connect(ctx context.Context, pid func(ctx context.Context, node s
 		if err != nil {
 			return err
 		}
-		return p.bed.awaitMemory(ctx, p.at, number, p.workload.memory.Size)
+		return p.bed.AwaitMemory(ctx, p.at, number, p.workload.memory.Size)
 	}
 	if p.workload.port == 0 {
 		return nil
 	}
-	conn, _, err := p.bed.fill(ctx, p.at, p.plug.server(p.workload.port))
+	conn, _, err := fill(ctx, p.bed, p.at, p.plug.server(p.workload.port))
 	if err != nil {
 		return fmt.Errorf("redis of the way %s: %w", p.plug.name, err)
 	}
@@ -66,10 +67,10 @@ type floorWay struct {
 	container bundle
 }
 
-func newFloorWay(b *bed, w containerWorkload, model engine.Container) *floorWay {
+func newFloorWay(b *testbed.Bed, w containerWorkload, model engine.Container) *floorWay {
 	plug := plug{name: "floor", number: 1}
 	return &floorWay{
-		peer:      peer{bed: b, workload: w, plug: plug, at: nodes[0]},
+		peer:      peer{bed: b, workload: w, plug: plug, at: testbed.Nodes[0]},
 		container: newBundle(b, plug, model),
 	}
 }
@@ -77,7 +78,7 @@ func newFloorWay(b *bed, w containerWorkload, model engine.Container) *floorWay 
 func (f *floorWay) name() string { return wayFloor }
 
 func (f *floorWay) start(ctx context.Context) error {
-	if err := f.container.make(ctx, nodes[0], f.at); err != nil {
+	if err := f.container.make(ctx, testbed.Nodes[0], f.at); err != nil {
 		return err
 	}
 	if err := f.container.start(ctx, f.at); err != nil {
@@ -89,7 +90,7 @@ func (f *floorWay) start(ctx context.Context) error {
 // move checkpoints and restores in place. The container is frozen before the time begins, because CRIU's
 // own freezing waits in steps of 100 ms; so the images exclude cgroups, or it would be restored frozen.
 func (f *floorWay) move(ctx context.Context) ([]results.Measurement, error) {
-	if _, err := f.bed.exec(ctx, f.at, f.container.runc("pause", f.container.name)...); err != nil {
+	if _, err := f.bed.Exec(ctx, f.at, f.container.runc("pause", f.container.name)...); err != nil {
 		return nil, err
 	}
 	cgroups := []string{"--manage-cgroups-mode", "ignore"}
@@ -119,10 +120,10 @@ type rsyncWay struct {
 	container bundle
 }
 
-func newRsyncWay(b *bed, w containerWorkload, model engine.Container) *rsyncWay {
+func newRsyncWay(b *testbed.Bed, w containerWorkload, model engine.Container) *rsyncWay {
 	plug := plug{name: "rsync", number: 2}
 	return &rsyncWay{
-		peer:      peer{bed: b, workload: w, plug: plug, at: nodes[0]},
+		peer:      peer{bed: b, workload: w, plug: plug, at: testbed.Nodes[0]},
 		container: newBundle(b, plug, model),
 	}
 }
@@ -130,8 +131,8 @@ func newRsyncWay(b *bed, w containerWorkload, model engine.Container) *rsyncWay 
 func (r *rsyncWay) name() string { return wayRsync }
 
 func (r *rsyncWay) start(ctx context.Context) error {
-	for _, node := range []string{other(r.at), r.at} {
-		if err := r.container.make(ctx, nodes[0], node); err != nil {
+	for _, node := range []string{testbed.Other(r.at), r.at} {
+		if err := r.container.make(ctx, testbed.Nodes[0], node); err != nil {
 			return err
 		}
 		// on both, so that both have the devices that runc makes
@@ -139,30 +140,30 @@ func (r *rsyncWay) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.container.kill(ctx, other(r.at)); err != nil {
+	if err := r.container.kill(ctx, testbed.Other(r.at)); err != nil {
 		return err
 	}
 	return r.connect(ctx, r.container.pid)
 }
 
 func (r *rsyncWay) move(ctx context.Context) ([]results.Measurement, error) {
-	from, to := r.at, other(r.at)
-	if err := r.bed.plugIn(ctx, to, r.plug); err != nil {
+	from, to := r.at, testbed.Other(r.at)
+	if err := plugIn(ctx, r.bed, to, r.plug); err != nil {
 		return nil, err
 	}
 	checkpoint, err := r.container.checkpoint(ctx, from)
 	if err != nil {
 		return nil, err
 	}
-	size, err := r.bed.sizeOf(from, r.container.images())
+	size, err := r.bed.SizeOf(from, r.container.images())
 	if err != nil {
 		return nil, err
 	}
-	copied, err := r.bed.copy(ctx, from, r.container.images()+"/")
+	copied, err := r.bed.Copy(ctx, from, r.container.images()+"/")
 	if err != nil {
 		return nil, err
 	}
-	restore, err := r.container.restore(ctx, to, incoming)
+	restore, err := r.container.restore(ctx, to, testbed.Incoming)
 	if err != nil {
 		return nil, err
 	}
@@ -175,5 +176,6 @@ func (r *rsyncWay) move(ctx context.Context) ([]results.Measurement, error) {
 }
 
 func (r *rsyncWay) stop(ctx context.Context) error {
-	return errors.Join(r.disconnect(), r.container.remove(ctx, nodes[0]), r.container.remove(ctx, nodes[1]))
+	return errors.Join(r.disconnect(), r.container.remove(ctx, testbed.Nodes[0]),
+		r.container.remove(ctx, testbed.Nodes[1]))
 }

@@ -1,4 +1,4 @@
-package bench
+package testbed
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// maxErrorText bounds how much of a command's error output is kept.
-const maxErrorText = 1500
+// MaxErrorText bounds how much of a command's error output is kept.
+const MaxErrorText = 1500
 
 // Timed is the output of TimeCommand.
 type Timed struct {
@@ -40,13 +40,13 @@ func TimeCommand(ctx context.Context, args []string, out io.Writer) error {
 	err = cmd.Run()
 	timed := Timed{Seconds: time.Since(began).Seconds()}
 	if err != nil {
-		timed.Error = fmt.Sprintf("%s: %v%s", strings.Join(args, " "), err, tail(complaints.Name()))
+		timed.Error = fmt.Sprintf("%s: %v%s", strings.Join(args, " "), err, Tail(complaints.Name()))
 	}
 	return json.NewEncoder(out).Encode(timed)
 }
 
-// readyFD is the descriptor on which a command of TimeReady reports that it is ready.
-const readyFD = "3"
+// ReadyFD is the descriptor on which a command of TimeReady reports that it is ready.
+const ReadyFD = "3"
 
 // TimeReady is TimeCommand for a command that reports with a byte on descriptor 3 that it is ready, and
 // continues: the first line of the output is the time until then.
@@ -84,23 +84,23 @@ func TimeReady(ctx context.Context, args []string, out io.Writer) error {
 	err = cmd.Wait()
 	timed := Timed{Seconds: time.Since(began).Seconds()}
 	if err != nil {
-		timed.Error = fmt.Sprintf("%s: %v%s", strings.Join(args, " "), err, tail(complaints.Name()))
+		timed.Error = fmt.Sprintf("%s: %v%s", strings.Join(args, " "), err, Tail(complaints.Name()))
 	}
 	return told.Encode(timed)
 }
 
-// tail returns the end of a file, for an error message.
-func tail(path string) string {
+// Tail returns the end of a file, for an error message.
+func Tail(path string) string {
 	data, err := os.ReadFile(path)
 	text := strings.TrimSpace(string(data))
 	if err != nil || text == "" {
 		return ""
 	}
-	return ": " + text[max(0, len(text)-maxErrorText):]
+	return ": " + text[max(0, len(text)-MaxErrorText):]
 }
 
-// parseTimed parses the output of TimeCommand.
-func parseTimed(text string) (float64, error) {
+// ParseTimed parses the output of TimeCommand.
+func ParseTimed(text string) (float64, error) {
 	var timed Timed
 	if err := json.Unmarshal([]byte(text), &timed); err != nil {
 		return 0, fmt.Errorf("time of a command %.80q: %w", text, err)

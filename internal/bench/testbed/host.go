@@ -1,4 +1,4 @@
-package bench
+package testbed
 
 import (
 	"fmt"
@@ -10,7 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 )
 
-func thisHost(tool criu.Tool) (results.Host, error) {
+// ThisHost describes this machine.
+func ThisHost(tool criu.Tool) (results.Host, error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return results.Host{}, fmt.Errorf("kernel version: %w", err)
