@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/benchtest"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
@@ -19,23 +20,16 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// measuredRow returns a row of one sample.
-func measuredRow(workload, link, way, metric string, value float64) results.Row {
-	s := &results.Series{Workload: workload, Link: link, Way: way}
-	s.Add([]results.Measurement{{metric, value}})
-	return s.Rows()[0]
-}
-
 func exampleRows() []results.Row {
 	return []results.Row{
-		measuredRow(workloadTiny, testbed.LinkFast, wayFloor, results.Downtime, 0.100),
-		measuredRow(workloadTiny, testbed.LinkFast, wayCold, results.Downtime, 0.130),
-		measuredRow(workloadTiny, testbed.LinkDistant, wayFloor, results.Downtime, 0.100),
-		measuredRow(workloadTiny, testbed.LinkDistant, wayCold, results.Downtime, 0.260),
-		measuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Downtime, 0.700),
-		measuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Gap, 0.710),
-		measuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Beyond, 0.010),
-		measuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Sent, 50e6),
+		benchtest.MeasuredRow(workloadTiny, testbed.LinkFast, wayFloor, results.Downtime, 0.100),
+		benchtest.MeasuredRow(workloadTiny, testbed.LinkFast, wayCold, results.Downtime, 0.130),
+		benchtest.MeasuredRow(workloadTiny, testbed.LinkDistant, wayFloor, results.Downtime, 0.100),
+		benchtest.MeasuredRow(workloadTiny, testbed.LinkDistant, wayCold, results.Downtime, 0.260),
+		benchtest.MeasuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Downtime, 0.700),
+		benchtest.MeasuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Gap, 0.710),
+		benchtest.MeasuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Beyond, 0.010),
+		benchtest.MeasuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Sent, 50e6),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/godwit/godwit/internal/bench/benchtest"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -11,7 +12,7 @@ import (
 // TestEngines moves a sleep there and back in all ways.
 func TestEngines(t *testing.T) {
 	t.Parallel()
-	config := quickConfig(t, build(t))
+	config := benchtest.Config(t, benchtest.Build(t))
 	config.Workloads = []string{workloadTiny}
 	result, err := Engines(t.Context(), config)
 	if err != nil {
@@ -35,7 +36,7 @@ func TestEngines(t *testing.T) {
 	if len(result.Asked) != 8 {
 		t.Errorf("%d things are judged, want 8: %+v", len(result.Asked), result.Asked)
 	}
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
 }

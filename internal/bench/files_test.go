@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/bench/benchtest"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
@@ -32,7 +33,7 @@ func smallCopyings() []copying {
 
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	config := quickConfig(t, build(t))
+	config := benchtest.Config(t, benchtest.Build(t))
 	result, err := measureFiles(t.Context(), config, smallCopyings())
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s, %s: %s", row.Workload, row.Way, row.Note)
 		}
 	}
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
 }
@@ -90,25 +91,27 @@ func TestCopyings(t *testing.T) {
 // exampleCopying is a result that just meets all requirements, with a factor on the measurements.
 func exampleCopying(factor float64) []results.Row {
 	return []results.Row{
-		measuredRow(workloadLarge, testbed.LinkFast, wayPreCopy, metricFirst, 1.1*factor),
-		measuredRow(workloadLarge, testbed.LinkFast, wayPreCopy, metricTree, 125e6),
-		measuredRow(workloadMany, testbed.LinkFast, wayRsyncTwice, metricFirst, 3),
-		measuredRow(workloadMany, testbed.LinkFast, wayPreCopy, metricFirst, factor),
-		measuredRow(workloadMany, linkFar, wayRsyncSSH, metricFirst, 10),
-		measuredRow(workloadMany, linkFar, wayPreCopy, metricFirst, factor),
-		measuredRow(workloadOneFile, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05),
-		measuredRow(workloadMany, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
-		measuredRow(workloadByte, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
-		measuredRow(workloadByte, testbed.LinkFast, wayPreCopy, metricAgainSent, results.Mebi*factor),
-		measuredRow(workloadThere, linkStudyA, wayCold, results.Total, factor),
-		measuredRow(workloadThere, linkStudyA, wayCold, results.Layers, math.Max(0, factor-1)),
-		measuredRow(workloadNotThere, testbed.LinkFast, wayCold, results.Total, 1.3*factor),
-		measuredRow(workloadNotThere, testbed.LinkFast, wayCold, results.Layers, 125e6),
-		measuredRow(workloadStore, testbed.LinkStudyD, wayPreCopy, results.Downtime, factor),
-		measuredRow(workloadStore, testbed.LinkStudyD, wayRestart, results.Downtime, 3*factor),
-		measuredRow(workloadStore, testbed.LinkStudyD, wayRestart, metricTargetMemory,
+		benchtest.MeasuredRow(workloadLarge, testbed.LinkFast, wayPreCopy, metricFirst, 1.1*factor),
+		benchtest.MeasuredRow(workloadLarge, testbed.LinkFast, wayPreCopy, metricTree, 125e6),
+		benchtest.MeasuredRow(workloadMany, testbed.LinkFast, wayRsyncTwice, metricFirst, 3),
+		benchtest.MeasuredRow(workloadMany, testbed.LinkFast, wayPreCopy, metricFirst, factor),
+		benchtest.MeasuredRow(workloadMany, linkFar, wayRsyncSSH, metricFirst, 10),
+		benchtest.MeasuredRow(workloadMany, linkFar, wayPreCopy, metricFirst, factor),
+		benchtest.MeasuredRow(workloadOneFile, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05),
+		benchtest.MeasuredRow(workloadMany, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
+		benchtest.MeasuredRow(workloadByte, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
+		benchtest.MeasuredRow(workloadByte, testbed.LinkFast, wayPreCopy, metricAgainSent,
+			results.Mebi*factor),
+		benchtest.MeasuredRow(workloadThere, linkStudyA, wayCold, results.Total, factor),
+		benchtest.MeasuredRow(workloadThere, linkStudyA, wayCold, results.Layers, math.Max(0, factor-1)),
+		benchtest.MeasuredRow(workloadNotThere, testbed.LinkFast, wayCold, results.Total, 1.3*factor),
+		benchtest.MeasuredRow(workloadNotThere, testbed.LinkFast, wayCold, results.Layers, 125e6),
+		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, wayPreCopy, results.Downtime, factor),
+		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, wayRestart, results.Downtime, 3*factor),
+		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, wayRestart, metricTargetMemory,
 			64*results.Mebi*factor),
-		measuredRow(workloadStore, testbed.LinkStudyD, wayRestart, metricSourceMemory, results.Mebi),
+		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, wayRestart, metricSourceMemory,
+			results.Mebi),
 	}
 }
 

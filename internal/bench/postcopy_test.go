@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/benchtest"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
@@ -24,7 +25,7 @@ func smallFollowing() following {
 
 func TestPostCopy(t *testing.T) {
 	t.Parallel()
-	config := quickConfig(t, build(t))
+	config := benchtest.Config(t, benchtest.Build(t))
 	result, err := postCopy(t.Context(), config, []following{smallFollowing()})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +49,7 @@ func TestPostCopy(t *testing.T) {
 			t.Errorf("%s: %s", row.Way, row.Note)
 		}
 	}
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
 }
@@ -125,17 +126,19 @@ func TestSelectedFollowings(t *testing.T) {
 // exampleFollowing is a result that just meets all requirements, with a factor on the measurements.
 func exampleFollowing(factor float64) []results.Row {
 	rows := []results.Row{
-		measuredRow(workloadSmall, testbed.LinkFaster, wayPostCopy, results.Downtime, 0.05),
-		measuredRow(workload4096, testbed.LinkFaster, wayPostCopy, results.Downtime, 0.23*factor),
-		measuredRow(workloadRewritten, testbed.LinkFast, wayHybrid, results.Downtime, 0.2*factor),
-		measuredRow(workloadRewritten, testbed.LinkFast, wayHybrid, results.Sent, 110*factor),
-		measuredRow(workloadRewritten, testbed.LinkFast, wayPreCopy, results.Sent, 100),
-		measuredRow(workloadLoaded, testbed.LinkFast, wayPostCopy, results.Goodput, 0.8*125e6/factor),
-		measuredRow(workloadJumps, testbed.LinkMiddle, wayPostCopy, metricWaitP99, 0.025*factor),
-		measuredRow(workloadScans, testbed.LinkFast, wayPostCopy, metricFaultsPer, 26214*factor),
-		measuredRow(workloadFollowingFog, testbed.LinkMobility, wayPostCopy, results.Total, 110*factor),
-		measuredRow(workloadFollowingFog, testbed.LinkMobility, wayCold, results.Total, 100),
-		measuredRow(workloadPartly, testbed.LinkSlow, wayHybrid, metricAnswered, 3*factor),
+		benchtest.MeasuredRow(workloadSmall, testbed.LinkFaster, wayPostCopy, results.Downtime, 0.05),
+		benchtest.MeasuredRow(workload4096, testbed.LinkFaster, wayPostCopy, results.Downtime, 0.23*factor),
+		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, wayHybrid, results.Downtime, 0.2*factor),
+		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, wayHybrid, results.Sent, 110*factor),
+		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, wayPreCopy, results.Sent, 100),
+		benchtest.MeasuredRow(workloadLoaded, testbed.LinkFast, wayPostCopy, results.Goodput,
+			0.8*125e6/factor),
+		benchtest.MeasuredRow(workloadJumps, testbed.LinkMiddle, wayPostCopy, metricWaitP99, 0.025*factor),
+		benchtest.MeasuredRow(workloadScans, testbed.LinkFast, wayPostCopy, metricFaultsPer, 26214*factor),
+		benchtest.MeasuredRow(workloadFollowingFog, testbed.LinkMobility, wayPostCopy, results.Total,
+			110*factor),
+		benchtest.MeasuredRow(workloadFollowingFog, testbed.LinkMobility, wayCold, results.Total, 100),
+		benchtest.MeasuredRow(workloadPartly, testbed.LinkSlow, wayHybrid, metricAnswered, 3*factor),
 	}
 	return rows
 }
@@ -156,10 +159,11 @@ func TestJudgeFollowing(t *testing.T) {
 
 func TestFollowingText(t *testing.T) {
 	rows := exampleFollowing(1)
-	rows = append(rows, measuredRow("late", testbed.LinkFast, wayLazy, metricProgram, 7*results.Mebi),
-		measuredRow("late",
+	rows = append(rows,
+		benchtest.MeasuredRow("late", testbed.LinkFast, wayLazy, metricProgram, 7*results.Mebi),
+		benchtest.MeasuredRow("late",
 			testbed.LinkFast, wayLazy, results.Downtime, 0.5),
-		measuredRow("late", testbed.LinkFast, wayLazy, results.Came, 5*results.Mebi))
+		benchtest.MeasuredRow("late", testbed.LinkFast, wayLazy, results.Came, 5*results.Mebi))
 	rows = append(rows,
 		(&results.Series{Workload: "late", Link: testbed.LinkFast, Way: wayHybrid,
 			Note: "it has gone\nfar away"}).Rows()...)

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/benchtest"
 	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // TestExperiments: every experiment works with little memory; a test cannot judge the values.
 func TestExperiments(t *testing.T) {
-	suite := roundsSuite{config: RoundsConfig{Program: build(t).helper, Quick: true,
+	suite := roundsSuite{config: RoundsConfig{Program: benchtest.Build(t).Helper, Quick: true,
 		Progress: func(line string) { t.Log(line) }}, began: time.Now()}
 	small := experiments()
 	for i := range small {
@@ -44,15 +45,15 @@ func TestExperiments(t *testing.T) {
 func TestInterruptedRounds(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if _, err := Rounds(ctx, RoundsConfig{Program: build(t).helper, Quick: true}); !errors.Is(err,
+	if _, err := Rounds(ctx, RoundsConfig{Program: benchtest.Build(t).Helper, Quick: true}); !errors.Is(err,
 		context.Canceled) {
 		t.Errorf("interrupted rounds end with %v, want %v", err, context.Canceled)
 	}
 }
 
 func TestDemands(t *testing.T) {
-	rows := []results.Row{measuredRow("x", "", "w", "a_seconds", 2),
-		measuredRow("x", "", "w", "b_bytes_per_second", 3e9)}
+	rows := []results.Row{benchtest.MeasuredRow("x", "", "w", "a_seconds", 2),
+		benchtest.MeasuredRow("x", "", "w", "b_bytes_per_second", 3e9)}
 	e := experiment{name: "x", way: "w", asked: []demand{
 		{what: "quick", metric: "a_seconds", most: 1},
 		{what: "much", metric: "b_bytes_per_second", least: 1e9}, {what: "else", metric: "c_ratio"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/godwit/godwit/internal/bench/benchtest"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -39,7 +40,7 @@ func shortTrials() []trial {
 
 func TestStudies(t *testing.T) {
 	t.Parallel()
-	config := quickConfig(t, build(t))
+	config := benchtest.Config(t, benchtest.Build(t))
 	result, err := studies(t.Context(), config, shortTrials())
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func TestStudies(t *testing.T) {
 	if err := result.WriteFile(filepath.Join(t.TempDir(), "result.json")); err != nil {
 		t.Error(err)
 	}
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
 }

@@ -3,74 +3,18 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/godwit/godwit/internal/bench/benchtest"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
-	"github.com/godwit/godwit/internal/lab"
-	"github.com/godwit/godwit/internal/lab/labtest"
 )
 
-const testImageCache = "/var/lib/godwit-lab/images"
-
-// programs are the program that is measured and the one that measures in the lab.
-type programs struct{ program, helper string }
-
-// build makes both programs.
-func build(t *testing.T) programs {
-	t.Helper()
-	dir := t.TempDir()
-	made := programs{filepath.Join(dir, "godwit"), filepath.Join(dir, "godwit-lab")}
-	err := errors.Join(labtest.GoBuild(t.Context(), made.program, labtest.Program),
-		labtest.GoBuild(t.Context(), made.helper, labtest.Helper))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
-}
-
-func quickConfig(t *testing.T, made programs) testbed.Config {
-	t.Helper()
-	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/")
-	return testbed.Config{
-		Lab: fmt.Sprintf("bench-%s-%d", name, os.Getpid()), Program: made.program, Helper: made.helper,
-		ImageCache: testImageCache,
-		Runs:       1, Quick: true, Progress: func(line string) { t.Log(line) },
-	}
-}
-
-// left returns leftovers of a benchmark on the machine.
-func left(t *testing.T, config testbed.Config) []string {
-	t.Helper()
-	names, err := lab.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := slices.DeleteFunc(names, func(name string) bool { return name != config.Lab })
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.SplitSeq(string(mounts), "\n") {
-		if strings.Contains(line, testbed.BenchDir) || strings.Contains(line, config.Lab) {
-			found = append(found, line)
-		}
-	}
-	if testbed.Exists(testbed.BenchDir) {
-		found = append(found, testbed.BenchDir)
-	}
-	return found
-}
-
 func TestSwitchover(t *testing.T) {
-	program := build(t)
-	t.Run("whole", func(t *testing.T) { wholeRun(t, quickConfig(t, program)) })
-	t.Run("interrupted", func(t *testing.T) { interruptedRun(t, quickConfig(t, program)) })
+	program := benchtest.Build(t)
+	t.Run("whole", func(t *testing.T) { wholeRun(t, benchtest.Config(t, program)) })
+	t.Run("interrupted", func(t *testing.T) { interruptedRun(t, benchtest.Config(t, program)) })
 }
 
 // wholeRun measures everything once, over the fast link.
@@ -103,7 +47,7 @@ func wholeRun(t *testing.T, config testbed.Config) {
 		t.Errorf("%d things are judged, want 7: %+v", len(result.Asked), result.Asked)
 	}
 	phasesAddUp(t, result)
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
 	if testbed.Exists(podmanHome) != podmanBefore {
@@ -145,7 +89,7 @@ func interruptedRun(t *testing.T, config testbed.Config) {
 	if _, err := Switchover(ctx, config); !errors.Is(err, context.Canceled) {
 		t.Errorf("an interrupted benchmark ends with %v, want %v", err, context.Canceled)
 	}
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
 }
