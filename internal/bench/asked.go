@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -38,48 +39,48 @@ func judge(rows []results.Row) []results.Asked {
 
 // cold judges a move in one freeze.
 func cold(m results.Medians) []results.Asked {
-	fast := m.Downtime(workloadTiny, testbed.LinkFast, wayCold)
+	fast := m.Downtime(moves.WorkloadTiny, testbed.LinkFast, moves.WayCold)
 	asked := []results.Asked{
 		results.AtMost(
 			fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor", testbed.LinkFast, floorFactor),
-			fast, floorFactor*m.Downtime(workloadTiny, testbed.LinkFast, wayFloor)),
+			fast, floorFactor*m.Downtime(moves.WorkloadTiny, testbed.LinkFast, moves.WayFloor)),
 		results.AtMost(
 			fmt.Sprintf("cold, tiny, %s: downtime at most %.0f ms", testbed.LinkFast, tinyDowntime*1e3),
 			fast,
 			tinyDowntime),
 		results.AtMost(
 			fmt.Sprintf("cold, tiny, %s: downtime at most %.1f x floor + %.1f RTT", testbed.LinkDistant,
-				floorFactor, distantRTTs), m.Downtime(workloadTiny, testbed.LinkDistant, wayCold),
-			floorFactor*m.Downtime(workloadTiny, testbed.LinkDistant,
-				wayFloor)+distantRTTs*testbed.RTTOf(testbed.LinkDistant)),
+				floorFactor, distantRTTs), m.Downtime(moves.WorkloadTiny, testbed.LinkDistant, moves.WayCold),
+			floorFactor*m.Downtime(moves.WorkloadTiny, testbed.LinkDistant,
+				moves.WayFloor)+distantRTTs*testbed.RTTOf(testbed.LinkDistant)),
 	}
 	for _, link := range []string{testbed.LinkFast, testbed.LinkMiddle, testbed.LinkDistant} {
-		for _, way := range []string{wayCold, wayPreCopy} {
+		for _, way := range []string{moves.WayCold, moves.WayPreCopy} {
 			what := fmt.Sprintf("%s, redis, %s: client's longest gap beyond the downtime at most 1 RTT + "+
 				"%.0f ms",
 				strings.TrimPrefix(way, "godwit "), link, results.GapSlack*1e3)
-			asked = append(asked, results.AtMost(what, m.Of(workloadRedis, link, way, results.Beyond),
+			asked = append(asked, results.AtMost(what, m.Of(moves.WorkloadRedis, link, way, results.Beyond),
 				testbed.RTTOf(link)+results.GapSlack))
 		}
 		what := fmt.Sprintf("cold, redis, %s: downtime at most %.2f x (bytes / bandwidth) + tiny's downtime",
 			link, transferFactor)
-		needed := m.Of(workloadRedis, link, wayCold, results.Sent) / testbed.BandwidthOf(link)
-		asked = append(asked, results.AtMost(what, m.Downtime(workloadRedis, link, wayCold),
-			transferFactor*needed+m.Downtime(workloadTiny, link, wayCold)))
+		needed := m.Of(moves.WorkloadRedis, link, moves.WayCold, results.Sent) / testbed.BandwidthOf(link)
+		asked = append(asked, results.AtMost(what, m.Downtime(moves.WorkloadRedis, link, moves.WayCold),
+			transferFactor*needed+m.Downtime(moves.WorkloadTiny, link, moves.WayCold)))
 	}
 	return asked
 }
 
 // preCopy judges the freeze, and the whole time.
 func preCopy(m results.Medians) []results.Asked {
-	tiny := m.Downtime(workloadTiny, testbed.LinkFast, wayPreCopy)
-	written := m.Of(workloadBusy, testbed.LinkFast, wayPreCopy,
+	tiny := m.Downtime(moves.WorkloadTiny, testbed.LinkFast, moves.WayPreCopy)
+	written := m.Of(workloadBusy, testbed.LinkFast, moves.WayPreCopy,
 		results.Frozen) / testbed.BandwidthOf(testbed.LinkFast)
 	asked := []results.Asked{
 		results.AtMost(
 			fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.2f x floor", testbed.LinkFast,
 				preCopyFloorFactor),
-			tiny, preCopyFloorFactor*m.Downtime(workloadTiny, testbed.LinkFast, wayFloor)),
+			tiny, preCopyFloorFactor*m.Downtime(moves.WorkloadTiny, testbed.LinkFast, moves.WayFloor)),
 		results.AtMost(
 			fmt.Sprintf("pre-copy, tiny, %s: downtime at most %.0f ms", testbed.LinkFast, preCopyTiny*1e3),
 			tiny,
@@ -87,11 +88,11 @@ func preCopy(m results.Medians) []results.Asked {
 		results.AtMost(
 			fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + dirty bytes / bandwidth + %.0f ms",
 				workloadBusy, testbed.LinkFast, preCopySlack*1e3),
-			m.Downtime(workloadBusy, testbed.LinkFast, wayPreCopy), tiny+written+preCopySlack),
+			m.Downtime(workloadBusy, testbed.LinkFast, moves.WayPreCopy), tiny+written+preCopySlack),
 		results.AtMost(
 			fmt.Sprintf("pre-copy, %s, %s: downtime at most tiny's + %.0f ms", workloadShared,
 				testbed.LinkFast,
-				preCopySlack*1e3), m.Downtime(workloadShared, testbed.LinkFast, wayPreCopy),
+				preCopySlack*1e3), m.Downtime(workloadShared, testbed.LinkFast, moves.WayPreCopy),
 			tiny+preCopySlack),
 	}
 	for _, idle := range []struct {
@@ -100,18 +101,18 @@ func preCopy(m results.Medians) []results.Asked {
 	}{{workloadIdle1024, testbed.LinkFast, 1}, {workloadIdle4096, testbed.LinkFaster, 4}} {
 		what := fmt.Sprintf("pre-copy, %s: downtime at most tiny's + %.0f ms per GiB", idle.workload,
 			perGibibyte*1e3)
-		asked = append(asked, results.AtMost(what, m.Downtime(idle.workload, idle.link, wayPreCopy),
+		asked = append(asked, results.AtMost(what, m.Downtime(idle.workload, idle.link, moves.WayPreCopy),
 			tiny+perGibibyte*idle.gibibytes))
 	}
 	return append(asked,
 		results.AtMost(
 			fmt.Sprintf("pre-copy, %s, %s: total time at most %.1f x bytes / bandwidth", workloadIdle1024,
 				testbed.LinkFast, roundsFactor),
-			m.Of(workloadIdle1024, testbed.LinkFast, wayPreCopy, results.Total),
+			m.Of(workloadIdle1024, testbed.LinkFast, moves.WayPreCopy, results.Total),
 			roundsFactor*results.Gibi/testbed.BandwidthOf(testbed.LinkFast)),
 		results.AtMost(
 			fmt.Sprintf("pre-copy, %s, %s: downtime at most study A's", workloadRecogniser, testbed.LinkSlow),
-			m.Downtime(workloadRecogniser, testbed.LinkSlow, wayPreCopy), studySlow))
+			m.Downtime(workloadRecogniser, testbed.LinkSlow, moves.WayPreCopy), studySlow))
 }
 
 // preCopyBytes judges the bytes sent, and the memory at the target.
@@ -121,9 +122,13 @@ func preCopyBytes(m results.Medians) []results.Asked {
 		a.Unit = "bytes"
 		return a
 	}
-	sent := func(workload, link string) float64 { return m.Of(workload, link, wayPreCopy, results.Sent) }
+	sent := func(workload,
+		link string) float64 {
+		return m.Of(workload, link, moves.WayPreCopy, results.Sent)
+	}
 	growth := results.AtMost(fmt.Sprintf("pre-copy, %s: memory at the target at most %.1f x the source's",
-		workloadForked, growthFactor), m.Of(workloadForked, testbed.LinkFast, wayPreCopy, results.Growth),
+		workloadForked, growthFactor),
+		m.Of(workloadForked, testbed.LinkFast, moves.WayPreCopy, results.Growth),
 		growthFactor)
 	growth.Unit = "ratio"
 	return []results.Asked{
@@ -131,13 +136,13 @@ func preCopyBytes(m results.Medians) []results.Asked {
 		bytes(fmt.Sprintf("pre-copy, %s: sent at most %.2f x the source's memory", workloadForked,
 			onceFactor),
 			sent(workloadForked, testbed.LinkFast),
-			onceFactor*m.Of(workloadForked, testbed.LinkFast, wayPreCopy, results.Memory)),
+			onceFactor*m.Of(workloadForked, testbed.LinkFast, moves.WayPreCopy, results.Memory)),
 		bytes(fmt.Sprintf("pre-copy, %s, %s: sent at most %.1f x its memory", workloadFog,
 			testbed.LinkMobility,
-			fogFactor), sent(workloadFog, testbed.LinkMobility), fogFactor*fogBytes),
+			fogFactor), sent(workloadFog, testbed.LinkMobility), fogFactor*moves.FogBytes),
 		bytes(fmt.Sprintf("pre-copy, %s, %s: sent less than its memory", workloadFogHalf,
 			testbed.LinkMobility),
-			sent(workloadFogHalf, testbed.LinkMobility), fogBytes),
+			sent(workloadFogHalf, testbed.LinkMobility), moves.FogBytes),
 	}
 }
 

@@ -13,23 +13,25 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
-	"github.com/godwit/godwit/internal/migration"
 )
 
 func exampleRows() []results.Row {
 	return []results.Row{
-		benchtest.MeasuredRow(workloadTiny, testbed.LinkFast, wayFloor, results.Downtime, 0.100),
-		benchtest.MeasuredRow(workloadTiny, testbed.LinkFast, wayCold, results.Downtime, 0.130),
-		benchtest.MeasuredRow(workloadTiny, testbed.LinkDistant, wayFloor, results.Downtime, 0.100),
-		benchtest.MeasuredRow(workloadTiny, testbed.LinkDistant, wayCold, results.Downtime, 0.260),
-		benchtest.MeasuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Downtime, 0.700),
-		benchtest.MeasuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Gap, 0.710),
-		benchtest.MeasuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Beyond, 0.010),
-		benchtest.MeasuredRow(workloadRedis, testbed.LinkFast, wayCold, results.Sent, 50e6),
+		benchtest.MeasuredRow(moves.WorkloadTiny, testbed.LinkFast, moves.WayFloor, results.Downtime, 0.100),
+		benchtest.MeasuredRow(moves.WorkloadTiny, testbed.LinkFast, moves.WayCold, results.Downtime, 0.130),
+		benchtest.MeasuredRow(moves.WorkloadTiny, testbed.LinkDistant, moves.WayFloor, results.Downtime,
+			0.100),
+		benchtest.MeasuredRow(moves.WorkloadTiny, testbed.LinkDistant, moves.WayCold, results.Downtime,
+			0.260),
+		benchtest.MeasuredRow(moves.WorkloadRedis, testbed.LinkFast, moves.WayCold, results.Downtime, 0.700),
+		benchtest.MeasuredRow(moves.WorkloadRedis, testbed.LinkFast, moves.WayCold, results.Gap, 0.710),
+		benchtest.MeasuredRow(moves.WorkloadRedis, testbed.LinkFast, moves.WayCold, results.Beyond, 0.010),
+		benchtest.MeasuredRow(moves.WorkloadRedis, testbed.LinkFast, moves.WayCold, results.Sent, 50e6),
 	}
 }
 
@@ -101,7 +103,7 @@ func TestResultFile(t *testing.T) {
 
 func TestText(t *testing.T) {
 	rows := append(exampleRows(),
-		(&results.Series{Workload: workloadTiny, Link: testbed.LinkFast, Way: wayPodman,
+		(&results.Series{Workload: moves.WorkloadTiny, Link: testbed.LinkFast, Way: moves.WayPodman,
 			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
 	result := results.Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}
@@ -120,31 +122,6 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestFromReportTakesThePhasesOfTheDowntime(t *testing.T) {
-	measured := fromReport(migration.Report{
-		DowntimeSeconds: 0.5,
-		Phases: []migration.Phase{
-			{Name: "examine", Seconds: 9}, {Name: "dump", Seconds: 0.25, Downtime: true},
-			{Name: "arrive-last", Seconds: 0.2, Downtime: true}, {Name: "dump", Seconds: 0.5, Downtime: true},
-		},
-		Rounds: []migration.Round{{Pages: 1}, {Pages: 2, Final: true}},
-		Bytes: migration.Bytes{MemoryPrecopy: 5, MemoryFinal: 10, FilesFinal: 20, Metadata: 30, Layers: 1000,
-			MemoryRaw: 50, Uncompressed: 40},
-	})
-	got := map[string]float64{}
-	for _, m := range measured {
-		got[m.Metric] = m.Value
-	}
-	want := map[string]float64{
-		results.Downtime: 0.5, results.Handoff: 0, results.Total: 0, results.Sent: 65, results.Frozen: 10,
-		results.Uncompressed: 40, results.Raw: 50, results.Rounds: 1,
-		"phase_dump_seconds": 0.75, "phase_arrive_last_seconds": 0.2,
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("measured %v, want %v", got, want)
-	}
-}
-
 func TestSelected(t *testing.T) {
 	all := func(c testbed.Config) string {
 		chosen, err := selected(c)
@@ -153,7 +130,7 @@ func TestSelected(t *testing.T) {
 		}
 		var lines []string
 		for _, s := range chosen {
-			lines = append(lines, fmt.Sprintf("%s over %s by %s: %d", s.name, strings.Join(s.links, ", "),
+			lines = append(lines, fmt.Sprintf("%s over %s by %s: %d", s.Name, strings.Join(s.links, ", "),
 				strings.Join(s.ways, ", "), s.runs))
 		}
 		return strings.Join(lines, "\n")
@@ -197,33 +174,19 @@ func TestScenarios(t *testing.T) {
 	for _, s := range scenarios() {
 		for _, link := range s.links {
 			if _, err := testbed.ParseLink(link); err != nil {
-				t.Errorf("%s: %v", s.name, err)
+				t.Errorf("%s: %v", s.Name, err)
 			}
 		}
 		if s.warm%2 != 0 {
-			t.Errorf("%s: %d warm runs do not end where they began", s.name, s.warm)
+			t.Errorf("%s: %d warm runs do not end where they began", s.Name, s.warm)
 		}
-		if (s.image == "") == (s.memory == nil) {
-			t.Errorf("%s: has an image or memory, not both", s.name)
+		if (s.Image == "") == (s.Memory == nil) {
+			t.Errorf("%s: has an image or memory, not both", s.Name)
 		}
 		for _, way := range s.ways {
 			if !slices.Contains(WayNames(), way) {
-				t.Errorf("%s: no such way: %q", s.name, way)
+				t.Errorf("%s: no such way: %q", s.Name, way)
 			}
-		}
-	}
-}
-
-func TestJudgeLog(t *testing.T) {
-	for log, want := range map[string]bool{
-		"ready\n{\"pages\":4,\"written\":0,\"checked\":4,\"bad\":0}\n": true,
-		"ready\nbad: page 3\n{\"pages\":4,\"checked\":4,\"bad\":1}":    false,
-		"{\"pages\":4,\"checked\":3,\"bad\":0}":                        false,
-		"ready":                                                        false,
-		"":                                                             false,
-	} {
-		if err := judgeLog(log); (err == nil) != want {
-			t.Errorf("%q is judged %v", log, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
@@ -8,18 +9,17 @@ import (
 
 // The ways that only the suite files has.
 const (
-	wayRsyncTwice = "rsync"            // by its own protocol, twice: the second time nothing is written
-	wayRsyncSSH   = "rsync over ssh"   // the same
-	wayVolume     = "podman volume"    // export | import, over ssh
-	waySave       = "podman save"      // save | load, over ssh
-	wayRestart    = "godwit restart"   // its processes start anew
-	wayStopped    = "godwit restart 0" // nothing is copied before the stop
+	wayRsyncTwice = "rsync"          // by its own protocol, twice: the second time nothing is written
+	wayRsyncSSH   = "rsync over ssh" // the same
+	wayVolume     = "podman volume"  // export | import, over ssh
+	waySave       = "podman save"    // save | load, over ssh
 )
 
 // FilesWays lists the ways of the suite files.
 func FilesWays() []string {
-	return []string{wayRsyncTwice, wayRsyncSSH, wayVolume, waySave, wayCold, wayPreCopy, wayRestart,
-		wayStopped}
+	return []string{wayRsyncTwice, wayRsyncSSH, wayVolume, waySave, moves.WayCold, moves.WayPreCopy,
+		moves.WayRestart,
+		moves.WayStopped}
 }
 
 // Metrics of the suite files. Sent bytes are counted on the link, in both directions, whoever sends them;
@@ -71,7 +71,7 @@ type copying struct {
 
 // copyings returns the workloads of the suite files.
 func copyings() []copying {
-	own, rsyncs := []string{wayCold, wayPreCopy}, []string{wayRsyncTwice, wayRsyncSSH}
+	own, rsyncs := []string{moves.WayCold, moves.WayPreCopy}, []string{wayRsyncTwice, wayRsyncSSH}
 	with := func(ways []string, more ...string) []string { return append(more, ways...) }
 	small := tree.Config{Files: 100_000, Size: results.Kibi, Rate: 200}
 	messages := tree.Config{Files: 40_000, Size: 10_000, Rate: 100, Replace: true}
@@ -100,12 +100,12 @@ func copyings() []copying {
 			ways: with(own, wayRsyncTwice, wayRsyncSSH, wayVolume), runs: 3, quick: 1, part: 10,
 		},
 		{name: workloadMany, link: linkFar, tree: small, there: true, next: 10,
-			ways: with([]string{wayPreCopy}, rsyncs...), runs: 3},
+			ways: with([]string{moves.WayPreCopy}, rsyncs...), runs: 3},
 		{
 			name: workloadByte, link: testbed.LinkFast, tree: tree.Config{Files: 1, Size: results.Gibi},
 			there: true,
 			flip:  true,
-			ways:  with([]string{wayPreCopy}, rsyncs...), runs: 3, quick: 1, part: 8,
+			ways:  with([]string{moves.WayPreCopy}, rsyncs...), runs: 3, quick: 1, part: 8,
 		},
 		{
 			name: workloadThere, link: linkStudyA, tree: tree.Config{Files: 1, Size: results.Kibi},
@@ -120,7 +120,8 @@ func copyings() []copying {
 		{
 			name: workloadStore, link: testbed.LinkStudyD, tree: messages, there: true, runs: 1, quick: 1,
 			part: 20,
-			ways: with([]string{wayPreCopy, wayRestart}, wayRsyncTwice, wayCold, wayStopped),
+			ways: with([]string{moves.WayPreCopy, moves.WayRestart}, wayRsyncTwice, moves.WayCold,
+				moves.WayStopped),
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -39,7 +40,7 @@ func firstCopy(m results.Medians) []results.Asked {
 			What: fmt.Sprintf("first copy of %s, %s: at least %.0f x as fast as %s", workloadMany, link,
 				times, way),
 			Least: true, Limit: times,
-			Value: m.Of(workloadMany, link, way, metricFirst) / m.Of(workloadMany, link, wayPreCopy,
+			Value: m.Of(workloadMany, link, way, metricFirst) / m.Of(workloadMany, link, moves.WayPreCopy,
 				metricFirst),
 		}
 		a.Met = a.Value >= a.Limit
@@ -49,8 +50,8 @@ func firstCopy(m results.Medians) []results.Asked {
 		results.AtMost(
 			fmt.Sprintf("first copy of %s, %s: at most %.1f x bytes / bandwidth", workloadLarge,
 				testbed.LinkFast,
-				firstFactor), m.Of(workloadLarge, testbed.LinkFast, wayPreCopy, metricFirst),
-			firstFactor*m.Of(workloadLarge, testbed.LinkFast, wayPreCopy,
+				firstFactor), m.Of(workloadLarge, testbed.LinkFast, moves.WayPreCopy, metricFirst),
+			firstFactor*m.Of(workloadLarge, testbed.LinkFast, moves.WayPreCopy,
 				metricTree)/testbed.BandwidthOf(testbed.LinkFast)),
 		faster(testbed.LinkFast, wayRsyncTwice, fasterPlain), faster(linkFar, wayRsyncSSH, fasterFar),
 	}
@@ -60,9 +61,9 @@ func firstCopy(m results.Medians) []results.Asked {
 func filesFrozen(m results.Medians) []results.Asked {
 	var asked []results.Asked
 	for _, workload := range []string{workloadMany, workloadByte} {
-		added := m.Downtime(workload, testbed.LinkFast, wayPreCopy) - m.Downtime(workloadOneFile,
+		added := m.Downtime(workload, testbed.LinkFast, moves.WayPreCopy) - m.Downtime(workloadOneFile,
 			testbed.LinkFast,
-			wayPreCopy)
+			moves.WayPreCopy)
 		what := fmt.Sprintf("pre-copy, %s, %s: files add at most %.0f ms to the freeze", workload,
 			testbed.LinkFast,
 			filesFreeze*1e3)
@@ -70,25 +71,25 @@ func filesFrozen(m results.Medians) []results.Asked {
 	}
 	sent := results.AtMost(
 		fmt.Sprintf("pre-copy, %s: sent for it at most %s", workloadByte, results.Size(byteSent)),
-		m.Of(workloadByte, testbed.LinkFast, wayPreCopy, metricAgainSent), byteSent)
+		m.Of(workloadByte, testbed.LinkFast, moves.WayPreCopy, metricAgainSent), byteSent)
 	sent.Unit = "bytes"
 	return append(asked, sent)
 }
 
 func images(m results.Medians) []results.Asked {
 	layers := results.AtMost(fmt.Sprintf("cold, %s: no bytes of layers sent", workloadThere),
-		m.Of(workloadThere, linkStudyA, wayCold, results.Layers), 0)
+		m.Of(workloadThere, linkStudyA, moves.WayCold, results.Layers), 0)
 	layers.Unit = "bytes"
 	return []results.Asked{
 		results.AtMost(
 			fmt.Sprintf("cold, %s, %s: total time at most %d s", workloadThere, linkStudyA, thereTotal),
-			m.Of(workloadThere, linkStudyA, wayCold, results.Total), thereTotal),
+			m.Of(workloadThere, linkStudyA, moves.WayCold, results.Total), thereTotal),
 		layers,
 		results.AtMost(
 			fmt.Sprintf("cold, %s, %s: total time at most %.1f x bytes / bandwidth", workloadNotThere,
 				testbed.LinkFast, notThereFactor),
-			m.Of(workloadNotThere, testbed.LinkFast, wayCold, results.Total),
-			notThereFactor*m.Of(workloadNotThere, testbed.LinkFast, wayCold,
+			m.Of(workloadNotThere, testbed.LinkFast, moves.WayCold, results.Total),
+			notThereFactor*m.Of(workloadNotThere, testbed.LinkFast, moves.WayCold,
 				results.Layers)/testbed.BandwidthOf(testbed.LinkFast)),
 	}
 }
@@ -99,8 +100,8 @@ func stores(m results.Medians) []results.Asked {
 			fmt.Sprintf("%s, %s, %s: downtime at most %.0f s", mode, workloadStore, testbed.LinkStudyD,
 				most), m.Downtime(workloadStore, testbed.LinkStudyD, way), most)
 	}
-	return []results.Asked{downtime("pre-copy", wayPreCopy, storePreCopy),
-		downtime("restart", wayRestart, storeRestart)}
+	return []results.Asked{downtime("pre-copy", moves.WayPreCopy, storePreCopy),
+		downtime("restart", moves.WayRestart, storeRestart)}
 }
 
 // agentMemory judges the largest memory of any agent in any of the medians.

@@ -8,54 +8,32 @@ import (
 	"sync"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
-	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 // follower is a way to move a program whose memory may follow after the handover.
 type follower interface {
-	name() string
-	// start starts the container on the first node, with its memory filled.
-	start(ctx context.Context) error
-	// dial connects to the program, on its current node.
-	dial(ctx context.Context) (net.Conn, error)
-	// keepsConnections reports whether connections move with the container.
-	keepsConnections() bool
-	// move moves the container to the other node, calls atResume when it runs there or later, and returns
+	Name() string
+	// Start starts the container on the first node, with its memory filled.
+	Start(ctx context.Context) error
+	// Dial connects to the program, on its current node.
+	Dial(ctx context.Context) (net.Conn, error)
+	// KeepsConnections reports whether connections move with the container.
+	KeepsConnections() bool
+	// Move moves the container to the other node, calls atResume when it runs there or later, and returns
 	// when all of its memory is there, or the wait is given up.
-	move(ctx context.Context, atResume func()) (moved, error)
-	stop(ctx context.Context) error
-}
-
-// moved is the result of a move.
-type moved struct {
-	resumed  time.Time
-	came     float64 // bytes of its memory; all, unless…
-	partly   bool    // …it did not come in time
-	measured []results.Measurement
-}
-
-// pushed notes when all memory was there, and how much of it came after the resume.
-func (m *moved) pushed(at time.Time, size float64) {
-	took := at.Sub(m.resumed).Seconds()
-	m.measured = append(m.measured, results.Measurement{results.Push, took},
-		results.Measurement{results.Goodput, size / took})
-}
-
-// unfinished notes that only this much memory has come so far.
-func (m *moved) unfinished(at time.Time, came float64) {
-	m.partly, m.came = true, came
-	m.measured = append(m.measured, results.Measurement{results.Came, came},
-		results.Measurement{results.Goodput, came / at.Sub(m.resumed).Seconds()})
+	Move(ctx context.Context, atResume func()) (moves.Moved, error)
+	Stop(ctx context.Context) error
 }
 
 // ask asks the program one question over a connection of its own.
 func ask(ctx context.Context, f follower, question string, answer any) error {
-	conn, err := f.dial(ctx)
+	conn, err := f.Dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,73 +46,56 @@ func ask(ctx context.Context, f follower, question string, answer any) error {
 }
 
 // followerOfGodwit is Godwit in one of its modes.
-type followerOfGodwit struct{ *godwitWay }
+type followerOfGodwit struct{ *moves.Godwit }
 
-func (g followerOfGodwit) keepsConnections() bool { return true }
+func (g followerOfGodwit) KeepsConnections() bool { return true }
 
-// dial connects from a client that stays attached to the first node, or from the node itself.
-func (g followerOfGodwit) dial(ctx context.Context) (net.Conn, error) {
-	container, err := g.inspect(ctx)
+// Dial connects from a client that stays attached to the first node, or from the node itself.
+func (g followerOfGodwit) Dial(ctx context.Context) (net.Conn, error) {
+	container, err := g.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	server := net.JoinHostPort(container.Definition.Network.Address.String(),
-		fmt.Sprint(g.workload.memory.Listen))
-	if g.hasClient {
-		return g.bed.DialProgram(ctx, g.clientMachine(), server)
+		fmt.Sprint(g.Workload.Memory.Listen))
+	if g.HasClient {
+		return g.Bed.DialProgram(ctx, g.ClientMachine(), server)
 	}
-	return g.bed.DialProgram(ctx, g.at, server)
+	return g.Bed.DialProgram(ctx, g.At, server)
 }
 
-func (g followerOfGodwit) start(ctx context.Context) error {
-	if g.workload.client {
-		if err := g.bed.Lab.Client(g.clientMachine(), testbed.Nodes[0], lab.Link{}); err != nil {
+func (g followerOfGodwit) Start(ctx context.Context) error {
+	if g.Workload.Client {
+		if err := g.Bed.Lab.Client(g.ClientMachine(), testbed.Nodes[0], lab.Link{}); err != nil {
 			return err
 		}
-		g.hasClient = true
+		g.HasClient = true
 	}
-	return g.godwitWay.start(ctx)
+	return g.Godwit.Start(ctx)
 }
 
-func (g followerOfGodwit) stop(ctx context.Context) error {
-	err := g.removeContainer(ctx)
-	if g.hasClient {
-		err = errors.Join(err, g.bed.Lab.RemoveClient(g.clientMachine()))
-		g.hasClient = false
+func (g followerOfGodwit) Stop(ctx context.Context) error {
+	err := g.RemoveContainer(ctx)
+	if g.HasClient {
+		err = errors.Join(err, g.Bed.Lab.RemoveClient(g.ClientMachine()))
+		g.HasClient = false
 	}
 	return err
 }
 
-func (g followerOfGodwit) move(ctx context.Context, atResume func()) (moved, error) {
+func (g followerOfGodwit) Move(ctx context.Context, atResume func()) (moves.Moved, error) {
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), testbed.Other(g.at), "--mode", string(g.mode),
+	if err := g.Ask(ctx, &report, "migrate", g.Container(), testbed.Other(g.At), "--mode", string(g.Mode),
 		"--json"); err != nil {
-		return moved{}, err
+		return moves.Moved{}, err
 	}
-	g.at = report.Target
-	result := moved{
-		resumed:  report.Started.Add(time.Duration(report.HandoffSeconds * float64(time.Second))),
-		measured: append(fromReport(report), fromPush(report)...),
+	g.At = report.Target
+	result := moves.Moved{
+		Resumed:  report.Started.Add(time.Duration(report.HandoffSeconds * float64(time.Second))),
+		Measured: append(moves.FromReport(report), moves.FromPush(report)...),
 	}
 	atResume()
-	return result, g.awaitFilled(ctx)
-}
-
-// fromPush returns a report's measurements of the post-copy push.
-func fromPush(r migration.Report) []results.Measurement {
-	d := r.Push
-	if d == nil {
-		return nil // there was none
-	}
-	followed := float64(d.RemotePages) * float64(memory.PageSize())
-	return []results.Measurement{
-		{results.Push, d.Seconds}, {results.Goodput, followed / d.Seconds}, {results.Late, followed},
-		{results.Faulted, float64(r.Bytes.MemoryFaulted)}, {results.Pushed, float64(r.Bytes.MemoryPushed)},
-		{results.Urgent, float64(d.UrgentPages)}, {results.Served, float64(d.Faults)},
-		{results.ServedMedian, d.FaultMedianSeconds}, {results.ServedP99, d.FaultP99Seconds},
-		{results.ServedLongest, d.FaultMaximumSeconds},
-		{results.WaitingShare, d.WaitingShare},
-	}
+	return result, g.AwaitFilled(ctx)
 }
 
 // fromAccessed returns the program's own measurements while so many bytes came.
@@ -160,7 +121,7 @@ const askEvery = 100 * time.Millisecond
 
 // startService starts the client.
 func startService(ctx context.Context, f follower) (*service, error) {
-	conn, err := f.dial(ctx)
+	conn, err := f.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/migration"
@@ -51,17 +52,17 @@ const metricCreate = "create_seconds"
 
 // engined is a workload that several engines run.
 type engined struct {
-	containerWorkload
+	moves.Workload
 	ways        []string
 	runs, quick int // of each way; there and back are two
 }
 
 // engineds returns the workloads of the suite engines.
 func engineds() []engined {
-	tiny := containerWorkload{name: workloadTiny, image: "busybox",
-		args: []string{"/usr/bin/sleep", "1000000"}}
+	tiny := moves.Workload{Name: moves.WorkloadTiny, Image: "busybox",
+		Args: []string{"/usr/bin/sleep", "1000000"}}
 	// as in the image: LXC does not read it there
-	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort, args: []string{
+	redis := moves.Workload{Name: moves.WorkloadRedis, Image: "redis", Port: moves.RedisPort, Args: []string{
 		"/usr/bin/redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly",
 		"no",
 	}}
@@ -70,7 +71,7 @@ func engineds() []engined {
 
 // EngineNames lists the workloads of the suite engines.
 func EngineNames() []string {
-	return testbed.NamesOf(engineds(), func(e engined) string { return e.name })
+	return testbed.NamesOf(engineds(), func(e engined) string { return e.Name })
 }
 
 // Engines measures moves of other engines' containers, beside Godwit's own, and each engine's own way. When
@@ -79,7 +80,7 @@ func EngineNames() []string {
 func Engines(ctx context.Context, config testbed.Config) (results.Result, error) {
 	chosen, err := testbed.SelectTurns(config, engineds(), EngineWays(),
 		func(e *engined) testbed.Turns {
-			return testbed.Turns{Title: e.name, Ways: &e.ways, Runs: &e.runs, Quick: e.quick}
+			return testbed.Turns{Title: e.Name, Ways: &e.ways, Runs: &e.runs, Quick: e.quick}
 		})
 	if err != nil {
 		return results.Result{}, err
@@ -138,46 +139,46 @@ func engineOf(way string) string {
 
 // byEnginesOne moves a workload in all ways, each container there and back.
 func byEnginesOne(ctx context.Context, s *testbed.Suite, e engined) (err error) {
-	archive, err := buildImage(ctx, s, e.containerWorkload)
+	archive, err := moves.BuildImage(ctx, s, e.Workload)
 	if err != nil {
 		return err
 	}
 	if err := s.SetLink(testbed.LinkFast); err != nil {
 		return err
 	}
-	started := map[string]way{}
+	started := map[string]moves.Way{}
 	defer func() {
 		for name, one := range started {
-			if stopErr := one.stop(context.WithoutCancel(ctx)); stopErr != nil && testbed.IsGodwit(name) {
+			if stopErr := one.Stop(context.WithoutCancel(ctx)); stopErr != nil && testbed.IsGodwit(name) {
 				err = errors.Join(err, fmt.Errorf("%s: %w", name, stopErr))
 			}
 		}
 	}()
-	return s.TakeTurns(ctx, testbed.Turns{Title: e.name, Ways: &e.ways, Runs: &e.runs, Quick: e.quick},
+	return s.TakeTurns(ctx, testbed.Turns{Title: e.Name, Ways: &e.ways, Runs: &e.runs, Quick: e.quick},
 		testbed.LinkFast,
 		func(name string) ([]results.Measurement, error) {
 			one := started[name]
 			if one == nil {
-				one = newEngineWay(s, name, e.containerWorkload, archive)
+				one = newEngineWay(s, name, e.Workload, archive)
 				started[name] = one
-				if err := one.start(ctx); err != nil {
+				if err := one.Start(ctx); err != nil {
 					return nil, err
 				}
 			}
-			return one.move(ctx)
+			return one.Move(ctx)
 		})
 }
 
 // newEngineWay makes a way.
-func newEngineWay(s *testbed.Suite, name string, w containerWorkload, archive string) way {
+func newEngineWay(s *testbed.Suite, name string, w moves.Workload, archive string) moves.Way {
 	of := engineOf(name)
 	if of == "" {
-		return newGodwitWay(s.Bed, migration.PreCopy, w, archive)
+		return moves.NewGodwit(s.Bed, migration.PreCopy, w, archive)
 	}
 	engines := outsideEngines(s)
 	engine := engines[slices.IndexFunc(engines, func(e outsideEngine) bool { return e.name() == of })]
 	container := outside{name: "bench-" + strings.NewReplacer(", ", "-", " ", "-").Replace(name),
-		args: w.args, port: w.port}
+		args: w.Args, port: w.Port}
 	one := engineWay{bed: s.Bed, engine: engine, title: name, container: container, archive: archive,
 		at: testbed.Nodes[0]}
 	if testbed.IsGodwit(name) {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -24,7 +25,7 @@ type byCommand struct {
 func (c byCommand) name() string { return c.program }
 
 func (c byCommand) load(ctx context.Context, node, archive string, _ outside) (string, error) {
-	return loadImage(ctx, c.bed, node, c.program, archive)
+	return moves.LoadImage(ctx, c.bed, node, c.program, archive)
 }
 
 // bridge is a network of the engines on both nodes.
@@ -133,7 +134,7 @@ func (d docker) checkpointed(ctx context.Context, from string, c outside) ([]res
 	if err == nil {
 		err = d.remove(ctx, from, c)
 	}
-	return tookOwn(checkpoint, copied+placed, restore, size), err
+	return moves.TookOwn(checkpoint, copied+placed, restore, size), err
 }
 
 // dockerCheckpoint is the checkpoint's name.
@@ -171,7 +172,7 @@ func (p podman) remove(ctx context.Context, node string, c outside) error {
 
 // checkpointed is podman container checkpoint into an archive, a copy, and a restore from it.
 func (p podman) checkpointed(ctx context.Context, from string, c outside) ([]results.Measurement, error) {
-	measured, err := podmanMove(ctx, p.bed, from, []string{p.program}, c.name)
+	measured, err := moves.PodmanMove(ctx, p.bed, from, []string{p.program}, c.name)
 	if err == nil {
 		err = p.remove(ctx, from, c)
 	}
@@ -260,5 +261,5 @@ func (c containerd) checkpointed(ctx context.Context, from string, one outside) 
 		_, removeErr := c.bed.Exec(ctx, node, "ctr", "images", "rm", ctrCheckpoint)
 		err = errors.Join(err, removeErr)
 	}
-	return tookOwn(checkpoint, copied, restore, size), err
+	return moves.TookOwn(checkpoint, copied, restore, size), err
 }

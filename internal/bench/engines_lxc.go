@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -134,5 +135,5 @@ func (l lxc) checkpointed(ctx context.Context, from string, c outside) ([]result
 	}
 	restore, err := l.bed.Time(ctx, testbed.Other(from), "lxc-checkpoint", "--name", c.name, "--restore",
 		"--checkpoint-dir", testbed.Incoming)
-	return tookOwn(checkpoint, copied, restore, size), err
+	return moves.TookOwn(checkpoint, copied, restore, size), err
 }

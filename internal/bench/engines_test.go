@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -13,7 +14,7 @@ import (
 func TestEngines(t *testing.T) {
 	t.Parallel()
 	config := benchtest.Config(t, benchtest.Build(t))
-	config.Workloads = []string{workloadTiny}
+	config.Workloads = []string{moves.WorkloadTiny}
 	result, err := Engines(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,8 @@ func TestEngines(t *testing.T) {
 			metrics = append(metrics, results.Checkpoint, results.Copy, results.Restore)
 		}
 		for _, metric := range metrics {
-			if row := results.Find(result.Rows, workloadTiny, testbed.LinkFast, way, metric); row == nil ||
+			if row := results.Find(result.Rows, moves.WorkloadTiny, testbed.LinkFast, way,
+				metric); row == nil ||
 				len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s: %s is %+v, want one sample", way, metric, row)
 			}
@@ -44,7 +46,8 @@ func TestEngines(t *testing.T) {
 // TestJudgeEngines: metrics that were not measured are not judged.
 func TestJudgeEngines(t *testing.T) {
 	row := func(way string, seconds float64) results.Row {
-		return results.Row{Workload: workloadTiny, Link: testbed.LinkFast, Way: way, Metric: results.Downtime,
+		return results.Row{Workload: moves.WorkloadTiny, Link: testbed.LinkFast, Way: way,
+			Metric:  results.Downtime,
 			Samples: []float64{seconds}, Median: &seconds}
 	}
 	asked := judgeEngines([]results.Row{row(wayEmbedded, 0.1), row(wayByDocker, 0.17), row(wayDockerOwn, 0.6),

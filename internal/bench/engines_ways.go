@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload"
@@ -48,13 +49,13 @@ type engineWay struct {
 	container outside
 	archive   string // the image
 	at        string
-	users     *redisClient
+	users     *moves.RedisClient
 	filled    bool // its Redis has its data
 }
 
-func (e *engineWay) name() string { return e.title }
+func (e *engineWay) Name() string { return e.title }
 
-func (e *engineWay) start(ctx context.Context) error {
+func (e *engineWay) Start(ctx context.Context) error {
 	for _, node := range testbed.Nodes {
 		var err error
 		if e.container.image, err = e.engine.load(ctx, node, e.archive, e.container); err != nil {
@@ -67,12 +68,12 @@ func (e *engineWay) start(ctx context.Context) error {
 	if e.container.connected {
 		address, err := e.engine.server(e.at, e.container)
 		if err == nil {
-			e.users, err = newRedisClient(ctx, e.bed, "c-"+e.engine.name(), address)
+			e.users, err = moves.NewRedisClient(ctx, e.bed, "c-"+e.engine.name(), address)
 		}
 		e.filled = err == nil
 		return err
 	}
-	err := e.within(ctx, func(r *workload.RedisCounter) error { return r.Fill(redisDataBytes) })
+	err := e.within(ctx, func(r *workload.RedisCounter) error { return r.Fill(moves.RedisDataBytes) })
 	e.filled = err == nil
 	return err
 }
@@ -90,12 +91,12 @@ func (e *engineWay) within(ctx context.Context, do func(*workload.RedisCounter) 
 	return errors.Join(do(workload.NewRedisCounter(conn)), conn.Close())
 }
 
-// stop also checks that a Redis still has its data.
-func (e *engineWay) stop(ctx context.Context) error {
-	failed := e.users.end()
+// Stop also checks that a Redis still has its data.
+func (e *engineWay) Stop(ctx context.Context) error {
+	failed := e.users.End()
 	if e.filled {
 		failed = errors.Join(failed,
-			e.within(ctx, func(r *workload.RedisCounter) error { return r.Verify(redisDataBytes) }))
+			e.within(ctx, func(r *workload.RedisCounter) error { return r.Verify(moves.RedisDataBytes) }))
 	}
 	failed = errors.Join(failed, e.engine.remove(ctx, e.at, e.container))
 	_ = e.engine.remove(ctx, testbed.Other(e.at), e.container) // left if an engine's own way failed
@@ -105,8 +106,8 @@ func (e *engineWay) stop(ctx context.Context) error {
 // movedWay is Godwit's way.
 type movedWay struct{ engineWay }
 
-func (m *movedWay) move(ctx context.Context) ([]results.Measurement, error) {
-	m.users.forget()
+func (m *movedWay) Move(ctx context.Context) ([]results.Measurement, error) {
+	m.users.Forget()
 	out, err := m.bed.Exec(ctx, m.at, testbed.Program, "migrate", m.engine.name()+":"+m.container.name,
 		testbed.Other(m.at),
 		"--mode", string(migration.PreCopy), "--wait", "--json")
@@ -124,28 +125,19 @@ func (m *movedWay) move(ctx context.Context) ([]results.Measurement, error) {
 			create += phase.Seconds
 		}
 	}
-	waited, err := m.users.waited(ctx, report.DowntimeSeconds)
-	return append(append(fromReport(report), results.Measurement{metricCreate, create}), waited...), err
+	waited, err := m.users.Waited(ctx, report.DowntimeSeconds)
+	return append(append(moves.FromReport(report), results.Measurement{metricCreate, create}), waited...), err
 }
 
 // checkpointWay is the engine's own way.
 type checkpointWay struct{ engineWay }
 
-func (c *checkpointWay) move(ctx context.Context) ([]results.Measurement, error) {
+func (c *checkpointWay) Move(ctx context.Context) ([]results.Measurement, error) {
 	measured, err := c.engine.checkpointed(ctx, c.at, c.container)
 	if err == nil {
 		c.at = testbed.Other(c.at)
 	}
 	return measured, err
-}
-
-// tookOwn returns the measurements of an engine's own way.
-func tookOwn(checkpoint, copied, restore, size float64) []results.Measurement {
-	return []results.Measurement{
-		{results.Downtime, checkpoint + copied + restore}, {results.Total, checkpoint + copied + restore},
-		{results.Checkpoint, checkpoint}, {results.Copy, copied}, {results.Restore, restore},
-		{results.Sent, size},
-	}
 }
 
 // timeAll runs commands one after the other and returns the sum of their times.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/criu"
@@ -74,8 +75,8 @@ func experiments() []experiment {
 			}},
 		},
 		{
-			name: "pre-dump", way: wayPreDump, memory: pages.Config{Size: results.Gibi, Rate: 10e6},
-			samples: 5, quick: 2, needs: canPreDump, measure: measurePreDump,
+			name: "pre-dump", way: moves.WayPreDump, memory: pages.Config{Size: results.Gibi, Rate: 10e6},
+			samples: 5, quick: 2, needs: moves.CanPreDump, measure: measurePreDump,
 		},
 		{
 			name: "writer beside rounds at 1 Gbit/s", way: wayTracking,
@@ -89,7 +90,6 @@ func experiments() []experiment {
 
 const (
 	wayTracking = "godwit"
-	wayPreDump  = "criu pre-dump"
 )
 
 func measureAttach(_ context.Context, s *subject) ([]results.Measurement, error) {
@@ -307,18 +307,6 @@ func copyInRounds(ctx context.Context, s *subject) (found uint64, err error) {
 		found += stats.Pages
 	}
 	return found, nil
-}
-
-// canPreDump asks CRIU whether this kernel supports its pre-dump.
-func canPreDump(ctx context.Context) error {
-	tool, err := criu.Find()
-	if err != nil {
-		return err
-	}
-	if err := exec.CommandContext(ctx, tool.Path, "check", "--feature", "mem_dirty_track").Run(); err != nil {
-		return fmt.Errorf("criu check --feature mem_dirty_track: %w: the kernel has no soft-dirty", err)
-	}
-	return nil
 }
 
 // measurePreDump measures the same with CRIU.

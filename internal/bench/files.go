@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
@@ -36,7 +37,7 @@ func Files(ctx context.Context, config testbed.Config) (result results.Result, e
 func measureFiles(ctx context.Context, config testbed.Config, chosen []copying) (results.Result, error) {
 	return testbed.RunInTurns(ctx, config, suiteFiles,
 		func(ctx context.Context, s *testbed.Suite) (err error) {
-			unmake, err := podmanMountPoint()
+			unmake, err := moves.PodmanMountPoint()
 			if err != nil {
 				return err
 			}
@@ -82,14 +83,14 @@ func copyAll(ctx context.Context, s *testbed.Suite, chosen []copying) (err error
 type copier interface {
 	// home is the directory of the files in a node.
 	home() string
-	// start makes the files on the first node.
-	start(ctx context.Context) error
+	// Start makes the files on the first node.
+	Start(ctx context.Context) error
 	// copy copies them to the other node and returns its measurements.
 	copy(ctx context.Context) ([]results.Measurement, error)
 	// verify checks all of them there.
 	verify(ctx context.Context) error
-	// stop removes them.
-	stop(ctx context.Context) error
+	// Stop removes them.
+	Stop(ctx context.Context) error
 }
 
 func newCopier(s *testbed.Suite, way string, c copying, archive string) copier {
@@ -103,11 +104,11 @@ func newCopier(s *testbed.Suite, way string, c copying, archive string) copier {
 		return &podmanVolumeWay{peerFiles: peer}
 	case waySave:
 		return &podmanSaveWay{peerFiles: peer}
-	case wayStopped:
+	case moves.WayStopped:
 		return newGodwitFiles(s.Bed, migration.Restart, c, archive, "--checkpoints", "0")
 	}
 	for _, mode := range []migration.Mode{migration.Cold, migration.PreCopy, migration.Restart} {
-		if g := newGodwitFiles(s.Bed, mode, c, archive); g.name() == way {
+		if g := newGodwitFiles(s.Bed, mode, c, archive); g.Name() == way {
 			return g
 		}
 	}
@@ -122,13 +123,13 @@ func copyOnce(ctx context.Context, s *testbed.Suite, c copying, way copier) (_ [
 	}
 	defer func() {
 		ending := context.WithoutCancel(ctx)
-		err = errors.Join(err, s.SetLink(testbed.LinkFaster), way.stop(ending),
+		err = errors.Join(err, s.SetLink(testbed.LinkFaster), way.Stop(ending),
 			dropDisks(ending, s.Bed, way.home()))
 	}()
 	if err := freshDisks(ctx, s.Bed, way.home()); err != nil {
 		return nil, err
 	}
-	if err := way.start(ctx); err != nil {
+	if err := way.Start(ctx); err != nil {
 		return nil, err
 	}
 	// The writes of new files to the disk are not measured.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/image"
@@ -17,13 +18,12 @@ import (
 )
 
 const (
-	filesVolume   = "bench-files"
-	godwitVolumes = "/var/lib/godwit/volumes"
+	filesVolume = "bench-files"
 )
 
 // godwitFiles is Godwit with a container whose files are in a volume.
 type godwitFiles struct {
-	*godwitWay
+	*moves.Godwit
 	what    copying
 	flags   []string // of the migration
 	address string
@@ -34,42 +34,42 @@ func newGodwitFiles(b *testbed.Bed, mode migration.Mode, c copying, archive stri
 	flags ...string) *godwitFiles {
 	files := c.tree
 	files.Dir, files.Listen = "/data", filesPort
-	w := containerWorkload{image: filesImage, args: append([]string{image.ProgramPath}, files.Args()...)}
-	return &godwitFiles{godwitWay: newGodwitWay(b, mode, w, archive), what: c, flags: flags}
+	w := moves.Workload{Image: filesImage, Args: append([]string{image.ProgramPath}, files.Args()...)}
+	return &godwitFiles{Godwit: moves.NewGodwit(b, mode, w, archive), what: c, flags: flags}
 }
 
-func (g *godwitFiles) home() string { return godwitVolumes }
+func (g *godwitFiles) home() string { return moves.GodwitVolumes }
 
-func (g *godwitFiles) start(ctx context.Context) error {
+func (g *godwitFiles) Start(ctx context.Context) error {
 	for _, node := range testbed.Nodes {
-		if node != g.at && !g.what.there {
+		if node != g.At && !g.what.there {
 			continue
 		}
-		if _, err := g.bed.Exec(ctx, node, testbed.Program, "image", "load", g.archive); err != nil {
+		if _, err := g.Bed.Exec(ctx, node, testbed.Program, "image", "load", g.Archive); err != nil {
 			return err
 		}
 	}
-	if err := g.run(ctx, "--volume", filesVolume+":/data"); err != nil {
+	if err := g.Run(ctx, "--volume", filesVolume+":/data"); err != nil {
 		return err
 	}
-	container, err := g.inspect(ctx)
+	container, err := g.Inspect(ctx)
 	if err != nil {
 		return err
 	}
 	g.address = container.Definition.Network.Address.String()
-	g.before, err = askTree(ctx, g.bed, g.at, g.address, tree.AskTell)
+	g.before, err = askTree(ctx, g.Bed, g.At, g.address, tree.AskTell)
 	return err
 }
 
 func (g *godwitFiles) copy(ctx context.Context) ([]results.Measurement, error) {
 	for _, node := range testbed.Nodes {
-		if err := resetAgentMemory(g.bed, node); err != nil {
+		if err := resetAgentMemory(g.Bed, node); err != nil {
 			return nil, err
 		}
 	}
 	flipped := make(chan error, 1)
 	if g.what.flip {
-		at, err := g.bed.Sent()
+		at, err := g.Bed.Sent()
 		if err != nil {
 			return nil, err
 		}
@@ -78,21 +78,22 @@ func (g *godwitFiles) copy(ctx context.Context) ([]results.Measurement, error) {
 		flipped <- nil
 	}
 	var report migration.Report
-	sent, err := g.bed.Counted(func() error {
+	sent, err := g.Bed.Counted(func() error {
 		command := append(
-			[]string{"migrate", g.container(), testbed.Other(g.at), "--mode", string(g.mode), "--json"},
+			[]string{"migrate", g.Container(), testbed.Other(g.At), "--mode", string(g.Mode), "--json"},
 			g.flags...)
-		return g.ask(ctx, &report, command...)
+		return g.Ask(ctx, &report, command...)
 	})
 	if err != nil {
 		return nil, err
 	}
-	from := g.at
-	g.at = report.Target
-	measured := append(fromReport(report), results.Measurement{results.Layers, float64(report.Bytes.Layers)})
+	from := g.At
+	g.At = report.Target
+	measured := append(moves.FromReport(report),
+		results.Measurement{results.Layers, float64(report.Bytes.Layers)})
 	measured = append(append(measured, fromFiles(report)...), results.Measurement{results.Link, sent})
-	for node, metric := range map[string]string{from: metricSourceMemory, g.at: metricTargetMemory} {
-		peak, err := peakMemory(g.bed, node)
+	for node, metric := range map[string]string{from: metricSourceMemory, g.At: metricTargetMemory} {
+		peak, err := peakMemory(g.Bed, node)
 		if err != nil {
 			return nil, err
 		}
@@ -109,12 +110,12 @@ func (g *godwitFiles) flip(ctx context.Context, at float64) error {
 	ctx, cancel := context.WithTimeout(ctx, testbed.Asking)
 	defer cancel()
 	for {
-		sent, err := g.bed.Sent()
+		sent, err := g.Bed.Sent()
 		if err != nil {
 			return err
 		}
 		if sent > at {
-			_, err := askTree(ctx, g.bed, testbed.Nodes[0], g.address, tree.AskFlip)
+			_, err := askTree(ctx, g.Bed, testbed.Nodes[0], g.address, tree.AskFlip)
 			return err
 		}
 		if err := testbed.Pause(ctx, 20*time.Millisecond); err != nil {
@@ -124,7 +125,7 @@ func (g *godwitFiles) flip(ctx context.Context, at float64) error {
 }
 
 func (g *godwitFiles) verify(ctx context.Context) error {
-	after, err := askTree(ctx, g.bed, g.at, g.address, tree.AskVerify)
+	after, err := askTree(ctx, g.Bed, g.At, g.address, tree.AskVerify)
 	if err == nil && after.Written < g.before.Written {
 		err = fmt.Errorf("%d files were written, and the copy has %d of them", g.before.Written,
 			after.Written)
@@ -132,18 +133,18 @@ func (g *godwitFiles) verify(ctx context.Context) error {
 	return err
 }
 
-func (g *godwitFiles) stop(ctx context.Context) error {
+func (g *godwitFiles) Stop(ctx context.Context) error {
 	var failed error
 	for _, node := range testbed.Nodes {
-		out, err := g.bed.Exec(ctx, node, testbed.Program, "ps", "--all")
-		if err == nil && strings.Contains(out, g.container()) {
-			_, err = g.bed.Exec(ctx, node, testbed.Program, "rm", "--force", g.container())
+		out, err := g.Bed.Exec(ctx, node, testbed.Program, "ps", "--all")
+		if err == nil && strings.Contains(out, g.Container()) {
+			_, err = g.Bed.Exec(ctx, node, testbed.Program, "rm", "--force", g.Container())
 		}
-		volume, pathErr := g.bed.Path(node, filepath.Join(godwitVolumes, filesVolume))
+		volume, pathErr := g.Bed.Path(node, filepath.Join(moves.GodwitVolumes, filesVolume))
 		if pathErr == nil {
 			pathErr = os.RemoveAll(volume)
 		}
-		failed = errors.Join(failed, err, pathErr, forgetImage(ctx, g.bed, node))
+		failed = errors.Join(failed, err, pathErr, forgetImage(ctx, g.Bed, node))
 	}
 	return failed
 }

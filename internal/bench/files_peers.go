@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
@@ -129,7 +130,7 @@ type rsyncFilesWay struct {
 	ssh bool
 }
 
-func (r *rsyncFilesWay) start(ctx context.Context) error {
+func (r *rsyncFilesWay) Start(ctx context.Context) error {
 	for _, node := range testbed.Nodes {
 		if err := r.bed.Empty(node, testbed.FilesIncoming); err != nil {
 			return err
@@ -144,7 +145,7 @@ func (r *rsyncFilesWay) start(ctx context.Context) error {
 	if _, err := r.bed.Exec(ctx, testbed.Nodes[0], testbed.Program, "image", "load", r.archive); err != nil {
 		return err
 	}
-	r.dir = godwitLayers
+	r.dir = moves.GodwitLayers
 	if !r.what.there {
 		return nil
 	}
@@ -181,11 +182,11 @@ func (r *rsyncFilesWay) verify(ctx context.Context) error {
 	return verifyTree(ctx, r.bed, testbed.Nodes[1], testbed.FilesIncoming, r.what.tree)
 }
 
-func (r *rsyncFilesWay) stop(ctx context.Context) error { return r.end(ctx) }
+func (r *rsyncFilesWay) Stop(ctx context.Context) error { return r.end(ctx) }
 
 // podmanStore returns a command line of a Podman that keeps everything on the node's disk.
 func podmanStore(b *testbed.Bed, args ...string) []string {
-	all := podmanCommand(b, "--root", filesPodman, "--runroot", testbed.BenchDir+"/podman-run")
+	all := moves.PodmanCommand(b, "--root", filesPodman, "--runroot", testbed.BenchDir+"/podman-run")
 	return append(all, args...)
 }
 
@@ -232,9 +233,9 @@ func (podmanVolumeWay) data() string {
 	return filepath.Join(filesPodman, "volumes", filesVolume, "_data")
 }
 
-func (p *podmanVolumeWay) start(ctx context.Context) error {
+func (p *podmanVolumeWay) Start(ctx context.Context) error {
 	for _, node := range testbed.Nodes {
-		if err := mountPodman(ctx, p.bed, node); err != nil {
+		if err := moves.MountPodman(ctx, p.bed, node); err != nil {
 			return err
 		}
 		if _, err := p.bed.Exec(ctx, node,
@@ -256,14 +257,14 @@ func (p *podmanVolumeWay) verify(ctx context.Context) error {
 	return verifyTree(ctx, p.bed, testbed.Nodes[1], p.data(), p.what.tree)
 }
 
-func (p *podmanVolumeWay) stop(ctx context.Context) error { return p.stopPodman(ctx) }
+func (p *podmanVolumeWay) Stop(ctx context.Context) error { return p.stopPodman(ctx) }
 
 // stopPodman ends the keeper first, because it uses Podman's files.
 func (p *peerFiles) stopPodman(ctx context.Context) error {
 	failed := p.end(ctx)
 	for _, node := range testbed.Nodes {
-		if podmanMounted(p.bed, node) {
-			failed = errors.Join(failed, unmountPodman(ctx, p.bed, node))
+		if moves.PodmanMounted(p.bed, node) {
+			failed = errors.Join(failed, moves.UnmountPodman(ctx, p.bed, node))
 		}
 	}
 	return failed
@@ -272,9 +273,9 @@ func (p *peerFiles) stopPodman(ctx context.Context) error {
 // podmanSaveWay is podman save | podman load.
 type podmanSaveWay struct{ peerFiles }
 
-func (p *podmanSaveWay) start(ctx context.Context) error {
+func (p *podmanSaveWay) Start(ctx context.Context) error {
 	for _, node := range testbed.Nodes {
-		if err := mountPodman(ctx, p.bed, node); err != nil {
+		if err := moves.MountPodman(ctx, p.bed, node); err != nil {
 			return err
 		}
 	}
@@ -297,4 +298,4 @@ func (p *podmanSaveWay) verify(ctx context.Context) error {
 	return err
 }
 
-func (p *podmanSaveWay) stop(ctx context.Context) error { return p.stopPodman(ctx) }
+func (p *podmanSaveWay) Stop(ctx context.Context) error { return p.stopPodman(ctx) }

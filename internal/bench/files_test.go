@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/tree"
@@ -20,13 +21,13 @@ func smallCopyings() []copying {
 			name: "files", link: testbed.LinkFast,
 			tree:  tree.Config{Files: 300, Size: 5 * results.Kibi, Rate: 50},
 			there: true, next: 3, flip: true,
-			ways: []string{wayRsyncTwice, wayRsyncSSH, wayVolume, wayCold, wayPreCopy}, runs: 1,
+			ways: []string{wayRsyncTwice, wayRsyncSSH, wayVolume, moves.WayCold, moves.WayPreCopy}, runs: 1,
 		},
 		{
 			name: "image", link: testbed.LinkFast, tree: tree.Config{Files: 1, Size: 1},
 			image: []int64{3 * results.Mebi},
 			runs:  1,
-			ways:  []string{wayRsyncTwice, waySave, wayCold},
+			ways:  []string{wayRsyncTwice, waySave, moves.WayCold},
 		},
 	}
 }
@@ -46,9 +47,9 @@ func TestFiles(t *testing.T) {
 		metrics       []string
 	}{
 		{"files", wayRsyncTwice, peers}, {"files", wayRsyncSSH, peers}, {"files", wayVolume, peers},
-		{"files", wayCold, own},
-		{"files", wayPreCopy, own}, {"image", wayRsyncTwice, image}, {"image", waySave, image},
-		{"image", wayCold, slices.Concat(own, []string{results.Layers})},
+		{"files", moves.WayCold, own},
+		{"files", moves.WayPreCopy, own}, {"image", wayRsyncTwice, image}, {"image", waySave, image},
+		{"image", moves.WayCold, slices.Concat(own, []string{results.Layers})},
 	} {
 		for _, metric := range c.metrics {
 			if row := results.Find(result.Rows, c.workload, testbed.LinkFast, c.way, metric); row == nil ||
@@ -91,26 +92,30 @@ func TestCopyings(t *testing.T) {
 // exampleCopying is a result that just meets all requirements, with a factor on the measurements.
 func exampleCopying(factor float64) []results.Row {
 	return []results.Row{
-		benchtest.MeasuredRow(workloadLarge, testbed.LinkFast, wayPreCopy, metricFirst, 1.1*factor),
-		benchtest.MeasuredRow(workloadLarge, testbed.LinkFast, wayPreCopy, metricTree, 125e6),
+		benchtest.MeasuredRow(workloadLarge, testbed.LinkFast, moves.WayPreCopy, metricFirst, 1.1*factor),
+		benchtest.MeasuredRow(workloadLarge, testbed.LinkFast, moves.WayPreCopy, metricTree, 125e6),
 		benchtest.MeasuredRow(workloadMany, testbed.LinkFast, wayRsyncTwice, metricFirst, 3),
-		benchtest.MeasuredRow(workloadMany, testbed.LinkFast, wayPreCopy, metricFirst, factor),
+		benchtest.MeasuredRow(workloadMany, testbed.LinkFast, moves.WayPreCopy, metricFirst, factor),
 		benchtest.MeasuredRow(workloadMany, linkFar, wayRsyncSSH, metricFirst, 10),
-		benchtest.MeasuredRow(workloadMany, linkFar, wayPreCopy, metricFirst, factor),
-		benchtest.MeasuredRow(workloadOneFile, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05),
-		benchtest.MeasuredRow(workloadMany, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
-		benchtest.MeasuredRow(workloadByte, testbed.LinkFast, wayPreCopy, results.Downtime, 0.05+0.1*factor),
-		benchtest.MeasuredRow(workloadByte, testbed.LinkFast, wayPreCopy, metricAgainSent,
+		benchtest.MeasuredRow(workloadMany, linkFar, moves.WayPreCopy, metricFirst, factor),
+		benchtest.MeasuredRow(workloadOneFile, testbed.LinkFast, moves.WayPreCopy, results.Downtime, 0.05),
+		benchtest.MeasuredRow(workloadMany, testbed.LinkFast, moves.WayPreCopy, results.Downtime,
+			0.05+0.1*factor),
+		benchtest.MeasuredRow(workloadByte, testbed.LinkFast, moves.WayPreCopy, results.Downtime,
+			0.05+0.1*factor),
+		benchtest.MeasuredRow(workloadByte, testbed.LinkFast, moves.WayPreCopy, metricAgainSent,
 			results.Mebi*factor),
-		benchtest.MeasuredRow(workloadThere, linkStudyA, wayCold, results.Total, factor),
-		benchtest.MeasuredRow(workloadThere, linkStudyA, wayCold, results.Layers, math.Max(0, factor-1)),
-		benchtest.MeasuredRow(workloadNotThere, testbed.LinkFast, wayCold, results.Total, 1.3*factor),
-		benchtest.MeasuredRow(workloadNotThere, testbed.LinkFast, wayCold, results.Layers, 125e6),
-		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, wayPreCopy, results.Downtime, factor),
-		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, wayRestart, results.Downtime, 3*factor),
-		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, wayRestart, metricTargetMemory,
+		benchtest.MeasuredRow(workloadThere, linkStudyA, moves.WayCold, results.Total, factor),
+		benchtest.MeasuredRow(workloadThere, linkStudyA, moves.WayCold, results.Layers,
+			math.Max(0, factor-1)),
+		benchtest.MeasuredRow(workloadNotThere, testbed.LinkFast, moves.WayCold, results.Total, 1.3*factor),
+		benchtest.MeasuredRow(workloadNotThere, testbed.LinkFast, moves.WayCold, results.Layers, 125e6),
+		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, moves.WayPreCopy, results.Downtime, factor),
+		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, moves.WayRestart, results.Downtime,
+			3*factor),
+		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, moves.WayRestart, metricTargetMemory,
 			64*results.Mebi*factor),
-		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, wayRestart, metricSourceMemory,
+		benchtest.MeasuredRow(workloadStore, testbed.LinkStudyD, moves.WayRestart, metricSourceMemory,
 			results.Mebi),
 	}
 }

@@ -1,16 +1,10 @@
 package bench
 
 import (
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
-)
-
-// The ways that only the suite postcopy has.
-const (
-	wayLazy     = "criu lazy"
-	wayPostCopy = "godwit post-copy"
-	wayHybrid   = "godwit hybrid"
 )
 
 // Metrics of the suite postcopy.
@@ -25,6 +19,8 @@ const (
 	// from the resume until its client has an answer that needs all hot memory
 	metricAnswered = "answered_seconds"
 )
+
+// from the resume until its client has an answer that needs all hot memory
 
 // from the resume until its client has an answer that needs all hot memory
 
@@ -67,7 +63,7 @@ type following struct {
 
 // followings returns the workloads of the suite postcopy.
 func followings() []following {
-	lazy, both := []string{wayLazy, wayPostCopy}, []string{wayPreCopy, wayHybrid}
+	lazy, both := []string{moves.WayLazy, moves.WayPostCopy}, []string{moves.WayPreCopy, moves.WayHybrid}
 	return []following{
 		{name: workloadSmall, memory: pages.Config{Size: results.Mebi}, link: testbed.LinkFaster, ways: lazy,
 			runs:  7,
@@ -125,9 +121,10 @@ func followings() []following {
 			runs: 2, quick: 1, size: 256 * results.Mebi,
 		},
 		{
-			name: workloadFollowingFog, memory: pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6},
+			name: workloadFollowingFog, memory: pages.Config{Size: moves.FogBytes, Rate: 500e3, Hot: 10e6},
 			link: testbed.LinkMobility,
-			ways: []string{wayLazy, wayCold, wayPostCopy}, runs: 1, quick: 1, size: 8 * results.Mebi,
+			ways: []string{moves.WayLazy, moves.WayCold, moves.WayPostCopy}, runs: 1, quick: 1, size: 8 *
+				results.Mebi,
 		},
 		recogniser(workloadWhole, 0), recogniser(workloadPartly, 64),
 	}
@@ -139,23 +136,23 @@ func recogniser(name string, change int) following {
 	return following{
 		name: name, memory: pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle,
 			Change: change}, link: testbed.LinkSlow,
-		client: true, ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
+		client: true, ways: []string{moves.WayLazy, moves.WayPostCopy, moves.WayHybrid}, runs: 1,
 	}
 }
 
 // workload returns the program, in a quick run with less memory.
-func (f following) workload(quick bool) containerWorkload {
+func (f following) workload(quick bool) moves.Workload {
 	memory := f.memory
 	if quick && f.size > 0 {
 		memory.Hot = int64(float64(memory.Hot) * float64(f.size) / float64(memory.Size))
 		memory.Size = f.size
 	}
 	memory.Listen = followingPort
-	w := ofPages(f.name, memory)
-	w.client = f.client
+	w := moves.OfPages(f.name, memory)
+	w.Client = f.client
 	// Go's scheduler interrupts long-running code by signals, even while it waits for a page, and the page
 	// is then requested again.
-	w.env = []string{"GODEBUG=asyncpreemptoff=1"}
+	w.Env = []string{"GODEBUG=asyncpreemptoff=1"}
 	return w
 }
 
@@ -167,7 +164,9 @@ func FollowingNames() []string {
 }
 
 // FollowingWays lists the ways of the suite postcopy.
-func FollowingWays() []string { return []string{wayLazy, wayCold, wayPreCopy, wayPostCopy, wayHybrid} }
+func FollowingWays() []string {
+	return []string{moves.WayLazy, moves.WayCold, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
+}
 
 func (f *following) turns() testbed.Turns {
 	return testbed.Turns{Title: f.name, Ways: &f.ways, Runs: &f.runs, Quick: f.quick}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/memory"
@@ -34,7 +35,7 @@ func judgeFollowing(rows []results.Row) []results.Asked {
 }
 
 func followingFreeze(m results.Medians) []results.Asked {
-	small := m.Downtime(workloadSmall, testbed.LinkFaster, wayPostCopy)
+	small := m.Downtime(workloadSmall, testbed.LinkFaster, moves.WayPostCopy)
 	var asked []results.Asked
 	for _, w := range []struct {
 		name      string
@@ -43,17 +44,17 @@ func followingFreeze(m results.Medians) []results.Asked {
 		{workload4096, 4}} {
 		what := fmt.Sprintf("post-copy, %s: freeze at most that of %s + %.0f ms per GiB + %.0f ms", w.name,
 			workloadSmall, followPerGibibyte*1e3, followSlack*1e3)
-		asked = append(asked, results.AtMost(what, m.Downtime(w.name, testbed.LinkFaster, wayPostCopy),
+		asked = append(asked, results.AtMost(what, m.Downtime(w.name, testbed.LinkFaster, moves.WayPostCopy),
 			small+followPerGibibyte*w.gibibytes+followSlack))
 	}
 	bytes := results.AtMost(fmt.Sprintf("hybrid, %s: sent at most %.1f x pre-copy's", workloadRewritten,
 		hybridFactor),
-		m.Of(workloadRewritten, testbed.LinkFast, wayHybrid, results.Sent),
-		hybridFactor*m.Of(workloadRewritten, testbed.LinkFast, wayPreCopy, results.Sent))
+		m.Of(workloadRewritten, testbed.LinkFast, moves.WayHybrid, results.Sent),
+		hybridFactor*m.Of(workloadRewritten, testbed.LinkFast, moves.WayPreCopy, results.Sent))
 	bytes.Unit = "bytes"
 	return append(asked,
 		results.AtMost(fmt.Sprintf("hybrid, %s: freeze at most %.0f ms", workloadRewritten, hybridFreeze*1e3),
-			m.Downtime(workloadRewritten, testbed.LinkFast, wayHybrid), hybridFreeze), bytes)
+			m.Downtime(workloadRewritten, testbed.LinkFast, moves.WayHybrid), hybridFreeze), bytes)
 }
 
 func followingPush(m results.Medians) []results.Asked {
@@ -63,7 +64,7 @@ func followingPush(m results.Medians) []results.Asked {
 			What: fmt.Sprintf("post-copy, %s, %s: goodput at least %.0f %% of the link", workloadLoaded,
 				link, goodputPart*100),
 			Unit: results.Unit(results.Goodput), Least: true, Limit: goodputPart * testbed.BandwidthOf(link),
-			Value: m.Of(workloadLoaded, link, wayPostCopy, results.Goodput),
+			Value: m.Of(workloadLoaded, link, moves.WayPostCopy, results.Goodput),
 		}
 		a.Met = a.Value >= a.Limit
 		asked = append(asked, a)
@@ -71,12 +72,12 @@ func followingPush(m results.Medians) []results.Asked {
 	asked = append(asked,
 		results.AtMost(fmt.Sprintf("post-copy, %s, %s: 99 %% of the waits for a page at most 1 "+
 			"RTT + %.0f ms", workloadJumps, testbed.LinkMiddle, waitSlack*1e3),
-			m.Of(workloadJumps, testbed.LinkMiddle, wayPostCopy, metricWaitP99),
+			m.Of(workloadJumps, testbed.LinkMiddle, moves.WayPostCopy, metricWaitP99),
 			testbed.RTTOf(testbed.LinkMiddle)+waitSlack))
 	for _, name := range []string{workloadScans, workloadJumps} {
 		a := results.AtMost(fmt.Sprintf("post-copy, %s, %s: faults per GiB at most %.1f for each page", name,
 			testbed.LinkFast, faultsPart),
-			m.Of(name, testbed.LinkFast, wayPostCopy, metricFaultsPer),
+			m.Of(name, testbed.LinkFast, moves.WayPostCopy, metricFaultsPer),
 			faultsPart*results.Gibi/float64(memory.PageSize()))
 		a.Unit = ""
 		asked = append(asked, a)
@@ -89,14 +90,14 @@ func followingWhole(m results.Medians) []results.Asked {
 		results.AtMost(
 			fmt.Sprintf("post-copy, %s, %s: total time at most %.1f x cold's", workloadFollowingFog,
 				testbed.LinkMobility, totalFactor),
-			m.Of(workloadFollowingFog, testbed.LinkMobility, wayPostCopy, results.Total),
-			totalFactor*m.Of(workloadFollowingFog, testbed.LinkMobility, wayCold, results.Total)),
+			m.Of(workloadFollowingFog, testbed.LinkMobility, moves.WayPostCopy, results.Total),
+			totalFactor*m.Of(workloadFollowingFog, testbed.LinkMobility, moves.WayCold, results.Total)),
 		results.AtMost(
 			fmt.Sprintf("hybrid, %s, %s: freeze at most %.1f s", workloadPartly, testbed.LinkSlow,
 				partlyFreeze),
-			m.Downtime(workloadPartly, testbed.LinkSlow, wayHybrid), partlyFreeze),
+			m.Downtime(workloadPartly, testbed.LinkSlow, moves.WayHybrid), partlyFreeze),
 		results.AtMost(fmt.Sprintf("hybrid, %s, %s: answers with all that is hot within %d s", workloadPartly,
 			testbed.LinkSlow, partlyAnswer),
-			m.Of(workloadPartly, testbed.LinkSlow, wayHybrid, metricAnswered), partlyAnswer),
+			m.Of(workloadPartly, testbed.LinkSlow, moves.WayHybrid, metricAnswered), partlyAnswer),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
@@ -44,14 +45,16 @@ const (
 )
 
 // ForetoldWays lists the ways of the suite predict.
-func ForetoldWays() []string { return append(foretoldModes(), wayAuto, wayRestart) }
+func ForetoldWays() []string { return append(foretoldModes(), moves.WayAuto, moves.WayRestart) }
 
 // foretoldModes returns the modes among which auto chooses.
-func foretoldModes() []string { return []string{wayCold, wayPreCopy, wayHybrid, wayPostCopy} }
+func foretoldModes() []string {
+	return []string{moves.WayCold, moves.WayPreCopy, moves.WayHybrid, moves.WayPostCopy}
+}
 
 // foretold is a workload that is moved in all modes over several links, with a prediction before each move.
 type foretold struct {
-	containerWorkload
+	moves.Workload
 	app   *app // of a study; nil: none
 	links []string
 	ways  []string
@@ -61,33 +64,34 @@ type foretold struct {
 
 func foretolds() []foretold {
 	links := []string{testbed.LinkFast, testbed.LinkMiddle, "20mbit/50ms"}
-	of := func(w containerWorkload, quick int) foretold {
-		return foretold{containerWorkload: w, links: links, ways: append(foretoldModes(), wayAuto), runs: 3,
+	of := func(w moves.Workload, quick int) foretold {
+		return foretold{Workload: w, links: links, ways: append(foretoldModes(), moves.WayAuto), runs: 3,
 			quick: quick}
 	}
 	coap := coapApp(500)
-	service := of(containerWorkload{name: coap.name, image: coap.image}, 0)
+	service := of(moves.Workload{Name: coap.name, Image: coap.image}, 0)
 	service.app, service.links = &coap, links[:2]
-	shell := of(containerWorkload{name: "shell", image: "busybox",
-		args: []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"}}, 1)
-	shell.ways = []string{wayRestart}
+	shell := of(moves.Workload{Name: "shell", Image: "busybox",
+		Args: []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"}}, 1)
+	shell.ways = []string{moves.WayRestart}
 	return []foretold{
 		shell,
-		of(containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}, 1),
-		of(ofPages("32MiB, idle", pages.Config{Size: 32 * results.Mebi}), 0),
-		of(ofPages("64MiB, 2 MB/s to 8 MB",
+		of(moves.Workload{Name: moves.WorkloadTiny, Image: "busybox", Args: []string{"sleep", "1000000"}}, 1),
+		of(moves.OfPages("32MiB, idle", pages.Config{Size: 32 * results.Mebi}), 0),
+		of(moves.OfPages("64MiB, 2 MB/s to 8 MB",
 			pages.Config{Size: 64 * results.Mebi, Rate: 2e6, Hot: 8e6, Half: true}),
 			1),
-		of(ofPages("32MiB, 20 MB/s to 16 MB", pages.Config{Size: 32 * results.Mebi, Rate: 20e6, Hot: 16e6}),
+		of(moves.OfPages("32MiB, 20 MB/s to 16 MB",
+			pages.Config{Size: 32 * results.Mebi, Rate: 20e6, Hot: 16e6}),
 			0),
-		of(containerWorkload{name: workloadRedis, image: "redis", port: redisPort}, 0),
+		of(moves.Workload{Name: moves.WorkloadRedis, Image: "redis", Port: moves.RedisPort}, 0),
 		service,
 	}
 }
 
 // ForetoldNames lists the workloads of the suite predict.
 func ForetoldNames() []string {
-	return testbed.NamesOf(foretolds(), func(f foretold) string { return f.name })
+	return testbed.NamesOf(foretolds(), func(f foretold) string { return f.Name })
 }
 
 // Predict compares predictions of migrations with their results, and mode auto's choices with the best
@@ -95,7 +99,7 @@ func ForetoldNames() []string {
 func Predict(ctx context.Context, config testbed.Config) (results.Result, error) {
 	selected,
 		err := testbed.SelectTurns(config, foretolds(), ForetoldWays(), func(f *foretold) testbed.Turns {
-		return testbed.Turns{Title: f.name, Ways: &f.ways, Runs: &f.runs, Quick: f.quick}
+		return testbed.Turns{Title: f.Name, Ways: &f.ways, Runs: &f.runs, Quick: f.quick}
 	})
 	if err != nil {
 		return results.Result{}, err
@@ -104,7 +108,7 @@ func Predict(ctx context.Context, config testbed.Config) (results.Result, error)
 	measure := func(ctx context.Context, s *testbed.Suite) error {
 		for _, f := range selected {
 			if err := measureForetold(ctx, s, f); err != nil {
-				return fmt.Errorf("%s: %w", f.name, err)
+				return fmt.Errorf("%s: %w", f.Name, err)
 			}
 		}
 		return nil
@@ -114,7 +118,7 @@ func Predict(ctx context.Context, config testbed.Config) (results.Result, error)
 
 // measureForetold moves one container again and again, and verifies its memory in the end.
 func measureForetold(ctx context.Context, s *testbed.Suite, f foretold) (err error) {
-	archive, err := buildImage(ctx, s, f.containerWorkload)
+	archive, err := moves.BuildImage(ctx, s, f.Workload)
 	if err != nil {
 		return err
 	}
@@ -130,7 +134,7 @@ func measureForetold(ctx context.Context, s *testbed.Suite, f foretold) (err err
 		if err := s.ChangeLink(ctx, link); err != nil {
 			return err
 		}
-		of := testbed.Turns{Title: f.name, Ways: &f.ways, Runs: &f.runs}
+		of := testbed.Turns{Title: f.Name, Ways: &f.ways, Runs: &f.runs}
 		if err := s.TakeTurns(ctx, of, link,
 			func(way string) ([]results.Measurement, error) { return seer.foretell(ctx, way) }); err != nil {
 			return err
@@ -141,7 +145,7 @@ func measureForetold(ctx context.Context, s *testbed.Suite, f foretold) (err err
 
 // seer is a container whose moves are predicted.
 type seer struct {
-	*godwitWay
+	*moves.Godwit
 	stop   func(context.Context) error
 	check  func(context.Context) error
 	answer func(context.Context) error // waits until its client is served again
@@ -152,14 +156,14 @@ func newSeer(ctx context.Context, s *testbed.Suite, f foretold, archive string) 
 	if f.app != nil {
 		g := newGodwitApp(s.Bed, *f.app, archive)
 		served := func(ctx context.Context) error { return awaitAnswers(ctx, g.client) }
-		return &seer{g.godwitWay, g.stop, g.check, served}, g.start(ctx, testbed.Nodes[:]...)
+		return &seer{g.Godwit, g.stop, g.check, served}, g.start(ctx, testbed.Nodes[:]...)
 	}
-	g := newGodwitWay(s.Bed, migration.Auto, f.containerWorkload, archive)
-	one := &seer{g, g.stop, none, none}
-	if f.port != 0 {
-		one.answer = func(ctx context.Context) error { return g.users.count(ctx) }
+	g := moves.NewGodwit(s.Bed, migration.Auto, f.Workload, archive)
+	one := &seer{g, g.Stop, none, none}
+	if f.Port != 0 {
+		one.answer = func(ctx context.Context) error { return g.Users.Count(ctx) }
 	}
-	return one, g.start(ctx)
+	return one, g.Start(ctx)
 }
 
 // foretell predicts a move, and makes it.
@@ -168,21 +172,21 @@ func (g *seer) foretell(ctx context.Context, way string) ([]results.Measurement,
 		return nil, err
 	}
 	var plan predict.Plan
-	if err := g.ask(ctx, &plan, "plan", g.container(), testbed.Other(g.at), "--json", "--measure",
+	if err := g.Ask(ctx, &plan, "plan", g.Container(), testbed.Other(g.At), "--json", "--measure",
 		"1s"); err != nil {
 		return nil, err
 	}
 	var report migration.Report
-	if err := g.ask(ctx, &report, "migrate", g.container(), testbed.Other(g.at), "--mode",
+	if err := g.Ask(ctx, &report, "migrate", g.Container(), testbed.Other(g.At), "--mode",
 		way[len("godwit "):],
 		"--wait", "--json"); err != nil {
 		return nil, err
 	}
-	g.at = report.Target
-	if err := g.awaitFilled(ctx); err != nil {
+	g.At = report.Target
+	if err := g.AwaitFilled(ctx); err != nil {
 		return nil, err
 	}
-	measured := append(fromReport(report), results.Measurement{metricStalled, stalled(report)})
+	measured := append(moves.FromReport(report), results.Measurement{metricStalled, stalled(report)})
 	// Use the prediction for auto's choice.
 	i := slices.IndexFunc(plan.Predictions, func(p predict.Prediction) bool { return p.Mode == report.Mode })
 	if i < 0 {
@@ -293,10 +297,10 @@ func judgeAuto(rows []results.Row) []results.Asked {
 	cells, good, worst := 0.0, 0.0, 0.0
 	for _, f := range foretolds() {
 		for _, link := range f.links {
-			auto := m.Of(f.name, link, wayAuto, metricStalled)
+			auto := m.Of(f.Name, link, moves.WayAuto, metricStalled)
 			least, most := math.NaN(), math.NaN()
 			for _, way := range foretoldModes() {
-				if d := m.Of(f.name, link, way, metricStalled); !math.IsNaN(d) {
+				if d := m.Of(f.Name, link, way, metricStalled); !math.IsNaN(d) {
 					least, most = math.Min(d, orElse(least, d)), math.Max(d, orElse(most, d))
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
@@ -158,7 +159,7 @@ func startIdle(ctx context.Context, s *testbed.Suite, containers int) error {
 	if err := s.Bed.Lab.StartDocker(ctx, testbed.Nodes[0]); err != nil {
 		return err
 	}
-	image, err := loadImage(ctx, s.Bed, testbed.Nodes[0], "docker", archive)
+	image, err := moves.LoadImage(ctx, s.Bed, testbed.Nodes[0], "docker", archive)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
@@ -44,7 +45,7 @@ var journeyNodes = [...]string{"a", "b", "c", "d"}
 
 // journey is a user who moves along all nodes and stays at each for a while, with a container that follows.
 type journey struct {
-	containerWorkload
+	moves.Workload
 	link  string // between neighbours
 	stay  time.Duration
 	ways  []string
@@ -54,23 +55,23 @@ type journey struct {
 
 func journeys() []journey {
 	return []journey{
-		{ofPages("64MiB, 1 MB/s to 4 MB", pages.Config{Size: 64 * results.Mebi, Rate: 1e6, Hot: 4e6}),
+		{moves.OfPages("64MiB, 1 MB/s to 4 MB", pages.Config{Size: 64 * results.Mebi, Rate: 1e6, Hot: 4e6}),
 			"100mbit/10ms",
 			20 * time.Second, JourneyWays(), 3, 1},
-		{ofPages("32MiB, 0.2 MB/s to 2 MB", pages.Config{Size: 32 * results.Mebi, Rate: 2e5, Hot: 2e6}),
+		{moves.OfPages("32MiB, 0.2 MB/s to 2 MB", pages.Config{Size: 32 * results.Mebi, Rate: 2e5, Hot: 2e6}),
 			"20mbit/20ms", 40 * time.Second, JourneyWays(), 1, 0},
 	}
 }
 
 // JourneyNames lists the workloads of the suite journey.
 func JourneyNames() []string {
-	return testbed.NamesOf(journeys(), func(j journey) string { return j.name })
+	return testbed.NamesOf(journeys(), func(j journey) string { return j.Name })
 }
 
 // Journey measures the benefit of knowing a user's path, or of staging on all neighbours.
 func Journey(ctx context.Context, config testbed.Config) (results.Result, error) {
 	selected, err := testbed.SelectTurns(config, journeys(), JourneyWays(), func(j *journey) testbed.Turns {
-		return testbed.Turns{Title: j.name, Ways: &j.ways, Runs: &j.runs, Quick: j.quick}
+		return testbed.Turns{Title: j.Name, Ways: &j.ways, Runs: &j.runs, Quick: j.quick}
 	})
 	if err != nil {
 		return results.Result{}, err
@@ -79,7 +80,7 @@ func Journey(ctx context.Context, config testbed.Config) (results.Result, error)
 	measure := func(ctx context.Context, s *testbed.Suite) error {
 		for _, j := range selected {
 			if err := measureJourney(ctx, s, j); err != nil {
-				return fmt.Errorf("%s: %w", j.name, err)
+				return fmt.Errorf("%s: %w", j.Name, err)
 			}
 		}
 		return nil
@@ -88,7 +89,7 @@ func Journey(ctx context.Context, config testbed.Config) (results.Result, error)
 }
 
 func measureJourney(ctx context.Context, s *testbed.Suite, j journey) error {
-	archive, err := buildImage(ctx, s, j.containerWorkload)
+	archive, err := moves.BuildImage(ctx, s, j.Workload)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func measureJourney(ctx context.Context, s *testbed.Suite, j journey) error {
 			return err
 		}
 	}
-	return s.TakeTurns(ctx, testbed.Turns{Title: j.name, Ways: &j.ways, Runs: &j.runs}, j.link,
+	return s.TakeTurns(ctx, testbed.Turns{Title: j.Name, Ways: &j.ways, Runs: &j.runs}, j.link,
 		func(way string) ([]results.Measurement, error) {
 			return travel(ctx, s, j, way)
 		})
@@ -130,7 +131,7 @@ func layOut(s *testbed.Suite, name string) error {
 
 // traveller is one journey.
 type traveller struct {
-	*godwitWay
+	*moves.Godwit
 	way     string
 	stay    time.Duration
 	staged  map[string]float64 // bytes, by the node of the copy, since the user was there
@@ -142,23 +143,23 @@ type traveller struct {
 // travel makes one journey. It verifies all of the memory in the end.
 func travel(ctx context.Context, s *testbed.Suite, j journey, way string) (measured []results.Measurement,
 	err error) {
-	g := newGodwitWay(s.Bed, migration.PreCopy, j.containerWorkload, "")
-	t := &traveller{godwitWay: g, way: way, stay: j.stay, staged: map[string]float64{}}
-	if err := g.run(ctx); err != nil {
+	g := moves.NewGodwit(s.Bed, migration.PreCopy, j.Workload, "")
+	t := &traveller{Godwit: g, way: way, stay: j.stay, staged: map[string]float64{}}
+	if err := g.Run(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, g.removeContainer(context.WithoutCancel(ctx))) }()
-	container, err := g.inspect(ctx)
+	defer func() { err = errors.Join(err, g.RemoveContainer(context.WithoutCancel(ctx))) }()
+	container, err := g.Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Bed.AwaitMemory(ctx, g.at, container.PID, j.memory.Size); err != nil {
+	if err := s.Bed.AwaitMemory(ctx, g.At, container.PID, j.Memory.Size); err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	if flags := t.flags(); len(flags) > 0 {
-		if _, err := s.Bed.Exec(ctx, g.at,
-			append([]string{testbed.Program, "stage", g.container()}, flags...)...); err != nil {
+		if _, err := s.Bed.Exec(ctx, g.At,
+			append([]string{testbed.Program, "stage", g.Container()}, flags...)...); err != nil {
 			return nil, err
 		}
 	}
@@ -215,16 +216,16 @@ func (t *traveller) count(ctx context.Context) error {
 		return nil
 	}
 	var list []migration.Stage
-	if err := t.ask(ctx, &list, "stage", "ls", "--json"); err != nil {
+	if err := t.Ask(ctx, &list, "stage", "ls", "--json"); err != nil {
 		return err
 	}
 	now := map[string]float64{}
 	for _, one := range list {
-		if one.Container == t.container() && one.Placement != nil {
+		if one.Container == t.Container() && one.Placement != nil {
 			now[one.Target] = float64(one.SentBytes)
 		}
 	}
-	if len(now) == 0 && len(t.staged) > 0 && t.at != journeyNodes[len(journeyNodes)-1] {
+	if len(now) == 0 && len(t.staged) > 0 && t.At != journeyNodes[len(journeyNodes)-1] {
 		return nil // the policy is on its way
 	}
 	for node, bytes := range t.staged {
@@ -242,13 +243,13 @@ func (t *traveller) moveTo(ctx context.Context, node string) error {
 		return err
 	}
 	var report migration.Report
-	if err := t.ask(ctx, &report, "migrate", t.container(), node, "--mode", string(t.mode), "--wait",
+	if err := t.Ask(ctx, &report, "migrate", t.Container(), node, "--mode", string(t.Mode), "--wait",
 		"--json"); err != nil {
 		return err
 	}
 	t.used += t.staged[node]
 	delete(t.staged, node)
-	t.at = report.Target
+	t.At = report.Target
 	t.reports = append(t.reports, report)
 	return nil
 }
@@ -287,18 +288,18 @@ func judgeJourney(rows []results.Row) []results.Asked {
 	m := results.Medians(rows)
 	var asked []results.Asked
 	for _, j := range journeys() {
-		nothing := m.Of(j.name, j.link, wayNothing, results.Handoff)
+		nothing := m.Of(j.Name, j.link, wayNothing, results.Handoff)
 		for _, way := range []string{wayPath, wayNearest2} {
-			what := fmt.Sprintf("%s, %s: handoff at most %.2f x that with nothing staged", way, j.name,
+			what := fmt.Sprintf("%s, %s: handoff at most %.2f x that with nothing staged", way, j.Name,
 				journeyHandoff)
-			asked = append(asked, results.AtMost(what, m.Of(j.name, j.link, way, results.Handoff),
+			asked = append(asked, results.AtMost(what, m.Of(j.Name, j.link, way, results.Handoff),
 				journeyHandoff*nothing))
 		}
 		bytes := results.AtMost(
 			fmt.Sprintf("%s, %s: sent in all at most %.1f x that with nothing staged", wayPath,
-				j.name, journeyBytes),
-			m.Of(j.name, j.link, wayPath, metricAll),
-			journeyBytes*m.Of(j.name, j.link, wayNothing, metricAll))
+				j.Name, journeyBytes),
+			m.Of(j.Name, j.link, wayPath, metricAll),
+			journeyBytes*m.Of(j.Name, j.link, wayNothing, metricAll))
 		bytes.Unit = "bytes"
 		asked = append(asked, bytes)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
@@ -13,9 +14,6 @@ import (
 )
 
 const suitePostCopy = "postcopy"
-
-// wayModel is the container after which those of other ways are made. It is not moved.
-const wayModel migration.Mode = "model"
 
 // PostCopy measures the cost of post-copy: how long a container stands still, how long its program waits
 // for pages, how well the link is used; beside CRIU's own lazy migration. When it returns, it has cleaned
@@ -33,7 +31,7 @@ func PostCopy(ctx context.Context, config testbed.Config) (results.Result, error
 func postCopy(ctx context.Context, config testbed.Config, chosen []following) (results.Result, error) {
 	return testbed.RunInTurns(ctx, config, suitePostCopy,
 		func(ctx context.Context, s *testbed.Suite) (err error) {
-			forbid, err := allowPipes()
+			forbid, err := moves.AllowPipes()
 			if err != nil {
 				return err
 			}
@@ -50,39 +48,40 @@ func follow(ctx context.Context, s *testbed.Suite, chosen []following) (err erro
 		return err
 	}
 	model := following{name: "model", memory: pages.Config{Size: results.Mebi}}.workload(false)
-	archive, err := buildImage(ctx, s, model)
+	archive, err := moves.BuildImage(ctx, s, model)
 	if err != nil {
 		return err
 	}
-	first := newGodwitWay(s.Bed, wayModel, model, archive)
-	if err := first.start(ctx); err != nil {
+	first := moves.NewGodwit(s.Bed, moves.WayModel, model, archive)
+	if err := first.Start(ctx); err != nil {
 		return err
 	}
-	container, err := first.inspect(ctx)
+	container, err := first.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	bundle := newBundle(s.Bed, plug{name: "lazy", number: 4}, container)
+	bundle := moves.NewBundle(s.Bed, moves.Plug{Name: "lazy", Number: 4}, container)
 	for _, f := range chosen {
 		if err := followOne(ctx, s, f, archive, bundle); err != nil {
 			return err
 		}
 	}
-	_, err = s.Bed.Exec(ctx, first.at, testbed.Program, "rm", "--force", first.container())
+	_, err = s.Bed.Exec(ctx, first.At, testbed.Program, "rm", "--force", first.Container())
 	return err
 }
 
 // newFollower makes a way.
-func newFollower(s *testbed.Suite, name string, w containerWorkload, archive string, model bundle) follower {
-	if name == wayLazy {
-		patience := peerPatience
+func newFollower(s *testbed.Suite, name string, w moves.Workload, archive string,
+	model moves.Bundle) follower {
+	if name == moves.WayLazy {
+		patience := moves.PeerPatience
 		if s.Config.Quick {
-			patience = quickPatience
+			patience = moves.QuickPatience
 		}
-		return newLazyWay(s.Bed, w, model, patience)
+		return moves.NewLazy(s.Bed, w, model, patience)
 	}
 	for _, mode := range migration.Modes() {
-		if g := newGodwitWay(s.Bed, mode, w, archive); g.name() == name {
+		if g := moves.NewGodwit(s.Bed, mode, w, archive); g.Name() == name {
 			return followerOfGodwit{g}
 		}
 	}
@@ -90,7 +89,7 @@ func newFollower(s *testbed.Suite, name string, w containerWorkload, archive str
 }
 
 // followOne measures a workload in all ways. Each run has a container of its own.
-func followOne(ctx context.Context, s *testbed.Suite, f following, archive string, model bundle) error {
+func followOne(ctx context.Context, s *testbed.Suite, f following, archive string, model moves.Bundle) error {
 	w := f.workload(s.Config.Quick)
 	return s.TakeTurns(ctx, f.turns(), f.link, func(way string) ([]results.Measurement, error) {
 		return followOnce(ctx, s, f, newFollower(s, way, w, archive, model), w)
@@ -99,19 +98,19 @@ func followOne(ctx context.Context, s *testbed.Suite, f following, archive strin
 
 // followOnce moves a program once, while it works.
 func followOnce(ctx context.Context, s *testbed.Suite, f following, way follower,
-	w containerWorkload) (_ []results.Measurement, err error) {
+	w moves.Workload) (_ []results.Measurement, err error) {
 	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return nil, err
 	}
 	defer func() {
-		stopErr := way.stop(context.WithoutCancel(ctx))
-		if stopErr != nil && way.name() == wayLazy {
-			s.Say("%s: %v", way.name(), stopErr) // the measurements remain valid
+		stopErr := way.Stop(context.WithoutCancel(ctx))
+		if stopErr != nil && way.Name() == moves.WayLazy {
+			s.Say("%s: %v", way.Name(), stopErr) // the measurements remain valid
 			stopErr = nil
 		}
 		err = errors.Join(err, stopErr)
 	}()
-	if err := way.start(ctx); err != nil {
+	if err := way.Start(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.SetLink(f.link); err != nil {
@@ -133,15 +132,15 @@ func followOnce(ctx context.Context, s *testbed.Suite, f following, way follower
 	if seen.Bad > 0 {
 		return nil, fmt.Errorf("the memory was not what it had to be: %d pages", seen.Bad)
 	}
-	if !move.partly {
-		move.came = float64(w.memory.Size)
+	if !move.Partly {
+		move.Came = float64(w.Memory.Size)
 	}
-	measured := slices.Concat(move.measured, answered,
-		[]results.Measurement{{metricProgram, float64(w.memory.Size)}})
+	measured := slices.Concat(move.Measured, answered,
+		[]results.Measurement{{metricProgram, float64(w.Memory.Size)}})
 	if f.access != "" || f.client {
-		measured = append(measured, fromAccessed(seen, move.came)...)
+		measured = append(measured, fromAccessed(seen, move.Came)...)
 	}
-	if move.partly {
+	if move.Partly {
 		return measured, nil // checking all memory would take too long
 	}
 	return measured, verifyAsked(ctx, way)
@@ -160,11 +159,11 @@ func verifyAsked(ctx context.Context, way follower) error {
 }
 
 // moveServed moves a program that may have a client.
-func moveServed(ctx context.Context, s *testbed.Suite, f following, way follower) (_ moved,
+func moveServed(ctx context.Context, s *testbed.Suite, f following, way follower) (_ moves.Moved,
 	_ []results.Measurement,
 	err error) {
 	if !f.client {
-		result, err := way.move(ctx, func() {})
+		result, err := way.Move(ctx, func() {})
 		return result, nil, err
 	}
 	var client *service
@@ -177,16 +176,16 @@ func moveServed(ctx context.Context, s *testbed.Suite, f following, way follower
 		client, err = startService(ctx, way)
 		return err
 	}
-	if way.keepsConnections() {
+	if way.KeepsConnections() {
 		if err := begin(); err != nil {
-			return moved{}, nil, err
+			return moves.Moved{}, nil, err
 		}
 		if err := client.await(ctx, s.Began); err != nil {
-			return moved{}, nil, err
+			return moves.Moved{}, nil, err
 		}
 	}
 	var failed error
-	result, err := way.move(ctx, func() {
+	result, err := way.Move(ctx, func() {
 		if client == nil {
 			failed = begin()
 		}
@@ -194,12 +193,12 @@ func moveServed(ctx context.Context, s *testbed.Suite, f following, way follower
 	if err = errors.Join(err, failed); err != nil {
 		return result, nil, err
 	}
-	if err := client.await(ctx, result.resumed); err != nil {
+	if err := client.await(ctx, result.Resumed); err != nil {
 		return result, nil, err
 	}
-	answered, gap, _ := client.seen(result.resumed)
+	answered, gap, _ := client.seen(result.Resumed)
 	measured := []results.Measurement{{metricAnswered, answered.Seconds()}}
-	if way.keepsConnections() {
+	if way.KeepsConnections() {
 		measured = append(measured, results.Measurement{results.Gap, gap.Seconds()})
 	}
 	return result, measured, nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
@@ -19,7 +20,7 @@ func smallFollowing() following {
 		name: "small", memory: pages.Config{Size: 16 * results.Mebi, Hot: 2 * results.Mebi, Threads: 2},
 		link:   testbed.LinkFast,
 		access: pages.Jump, client: true,
-		ways: []string{wayLazy, wayPostCopy, wayHybrid}, runs: 1,
+		ways: []string{moves.WayLazy, moves.WayPostCopy, moves.WayHybrid}, runs: 1,
 	}
 }
 
@@ -31,11 +32,11 @@ func TestPostCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for way, metrics := range map[string][]string{
-		wayLazy: {results.Downtime, results.Goodput, metricWaits, metricWaitP99, metricAnswered},
-		wayPostCopy: {results.Downtime, results.Goodput, metricWaits, metricWaitP99, metricAnswered,
+		moves.WayLazy: {results.Downtime, results.Goodput, metricWaits, metricWaitP99, metricAnswered},
+		moves.WayPostCopy: {results.Downtime, results.Goodput, metricWaits, metricWaitP99, metricAnswered,
 			results.Gap,
 			results.Late, results.Served},
-		wayHybrid: {results.Downtime, metricAnswered, results.Gap},
+		moves.WayHybrid: {results.Downtime, metricAnswered, results.Gap},
 	} {
 		for _, metric := range metrics {
 			if row := results.Find(result.Rows, "small", testbed.LinkFast, way, metric); row == nil ||
@@ -65,8 +66,8 @@ func TestFollowings(t *testing.T) {
 				t.Errorf("%s: no such way: %q", f.name, way)
 			}
 			s := testbed.Suite{}
-			if made := newFollower(&s, way, f.workload(true), "", bundle{}); made == nil ||
-				made.name() != way {
+			if made := newFollower(&s, way, f.workload(true), "", moves.Bundle{}); made == nil ||
+				made.Name() != way {
 				t.Errorf("%s: the way %s is made as %v", f.name, way, made)
 			}
 		}
@@ -79,11 +80,11 @@ func TestFollowings(t *testing.T) {
 func TestQuickWorkloadIsSmaller(t *testing.T) {
 	f := following{memory: pages.Config{Size: 100 * results.Mebi, Hot: 10 * results.Mebi, Rate: 7}, size: 20 *
 		results.Mebi}
-	if got := *f.workload(true).memory; got.Size != 20*results.Mebi || got.Hot != 2*results.Mebi ||
+	if got := *f.workload(true).Memory; got.Size != 20*results.Mebi || got.Hot != 2*results.Mebi ||
 		got.Rate != 7 {
 		t.Errorf("a quick run has %+v", got)
 	}
-	if got := *f.workload(false).memory; got.Size != 100*results.Mebi || got.Hot != 10*results.Mebi {
+	if got := *f.workload(false).Memory; got.Size != 100*results.Mebi || got.Hot != 10*results.Mebi {
 		t.Errorf("a whole run has %+v", got)
 	}
 }
@@ -126,19 +127,23 @@ func TestSelectedFollowings(t *testing.T) {
 // exampleFollowing is a result that just meets all requirements, with a factor on the measurements.
 func exampleFollowing(factor float64) []results.Row {
 	rows := []results.Row{
-		benchtest.MeasuredRow(workloadSmall, testbed.LinkFaster, wayPostCopy, results.Downtime, 0.05),
-		benchtest.MeasuredRow(workload4096, testbed.LinkFaster, wayPostCopy, results.Downtime, 0.23*factor),
-		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, wayHybrid, results.Downtime, 0.2*factor),
-		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, wayHybrid, results.Sent, 110*factor),
-		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, wayPreCopy, results.Sent, 100),
-		benchtest.MeasuredRow(workloadLoaded, testbed.LinkFast, wayPostCopy, results.Goodput,
+		benchtest.MeasuredRow(workloadSmall, testbed.LinkFaster, moves.WayPostCopy, results.Downtime, 0.05),
+		benchtest.MeasuredRow(workload4096, testbed.LinkFaster, moves.WayPostCopy, results.Downtime,
+			0.23*factor),
+		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, moves.WayHybrid, results.Downtime,
+			0.2*factor),
+		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, moves.WayHybrid, results.Sent, 110*factor),
+		benchtest.MeasuredRow(workloadRewritten, testbed.LinkFast, moves.WayPreCopy, results.Sent, 100),
+		benchtest.MeasuredRow(workloadLoaded, testbed.LinkFast, moves.WayPostCopy, results.Goodput,
 			0.8*125e6/factor),
-		benchtest.MeasuredRow(workloadJumps, testbed.LinkMiddle, wayPostCopy, metricWaitP99, 0.025*factor),
-		benchtest.MeasuredRow(workloadScans, testbed.LinkFast, wayPostCopy, metricFaultsPer, 26214*factor),
-		benchtest.MeasuredRow(workloadFollowingFog, testbed.LinkMobility, wayPostCopy, results.Total,
+		benchtest.MeasuredRow(workloadJumps, testbed.LinkMiddle, moves.WayPostCopy, metricWaitP99,
+			0.025*factor),
+		benchtest.MeasuredRow(workloadScans, testbed.LinkFast, moves.WayPostCopy, metricFaultsPer,
+			26214*factor),
+		benchtest.MeasuredRow(workloadFollowingFog, testbed.LinkMobility, moves.WayPostCopy, results.Total,
 			110*factor),
-		benchtest.MeasuredRow(workloadFollowingFog, testbed.LinkMobility, wayCold, results.Total, 100),
-		benchtest.MeasuredRow(workloadPartly, testbed.LinkSlow, wayHybrid, metricAnswered, 3*factor),
+		benchtest.MeasuredRow(workloadFollowingFog, testbed.LinkMobility, moves.WayCold, results.Total, 100),
+		benchtest.MeasuredRow(workloadPartly, testbed.LinkSlow, moves.WayHybrid, metricAnswered, 3*factor),
 	}
 	return rows
 }
@@ -160,12 +165,12 @@ func TestJudgeFollowing(t *testing.T) {
 func TestFollowingText(t *testing.T) {
 	rows := exampleFollowing(1)
 	rows = append(rows,
-		benchtest.MeasuredRow("late", testbed.LinkFast, wayLazy, metricProgram, 7*results.Mebi),
+		benchtest.MeasuredRow("late", testbed.LinkFast, moves.WayLazy, metricProgram, 7*results.Mebi),
 		benchtest.MeasuredRow("late",
-			testbed.LinkFast, wayLazy, results.Downtime, 0.5),
-		benchtest.MeasuredRow("late", testbed.LinkFast, wayLazy, results.Came, 5*results.Mebi))
+			testbed.LinkFast, moves.WayLazy, results.Downtime, 0.5),
+		benchtest.MeasuredRow("late", testbed.LinkFast, moves.WayLazy, results.Came, 5*results.Mebi))
 	rows = append(rows,
-		(&results.Series{Workload: "late", Link: testbed.LinkFast, Way: wayHybrid,
+		(&results.Series{Workload: "late", Link: testbed.LinkFast, Way: moves.WayHybrid,
 			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
 	result := results.Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}

@@ -5,16 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
-	"github.com/godwit/godwit/internal/memory"
 )
 
 // The workloads of the suite switchover. All but two consist only of memory, whose every page is verified.
 const (
-	workloadTiny     = "tiny"          // a shell's sleep
-	workloadRedis    = "redis"         // 64 MiB of data, and a client that counts
 	workloadIdle64   = "idle-64MiB"    // nothing is written
 	workloadIdle1024 = "idle-1GiB"     // the same
 	workloadIdle4096 = "idle-4GiB"     // the same
@@ -27,40 +25,14 @@ const (
 	workloadRecogniser = "recogniser"
 )
 
-// study A's OpenFace: 140 MB, of which 22 MB are written again and again
-
-// The ways.
-const (
-	wayFloor   = "criu floor"
-	wayRsync   = "runc and rsync"
-	wayPodman  = "podman"
-	wayCold    = "godwit cold"
-	wayPreCopy = "godwit pre-copy"
-)
-
 // WayNames lists the ways in which the suite switchover moves containers, in the order of their turns.
-func WayNames() []string { return []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} }
-
-// containerWorkload is a program in the containers that are moved.
-type containerWorkload struct {
-	name   string
-	image  string // of package lab/image; empty if memory is set
-	args   []string
-	port   int           // of a Redis that is filled and has a client; 0: none
-	memory *pages.Config // this program, with this memory
-	env    []string      // NAME=VALUE
-	client bool          // of a program that listens: it has a client, which is not on its node
+func WayNames() []string {
+	return []string{moves.WayFloor, moves.WayRsync, moves.WayPodman, moves.WayCold, moves.WayPreCopy}
 }
-
-const (
-	redisPort      = 6379
-	redisDataBytes = 64 << 20
-	redisRate      = 200 // requests a second of its client
-)
 
 // scenario is a workload that is moved over several links in several ways.
 type scenario struct {
-	containerWorkload
+	moves.Workload
 	links []string
 	ways  []string
 	runs  int // of each way over each link
@@ -70,10 +42,10 @@ type scenario struct {
 
 // scenarios returns the scenarios of the suite switchover.
 func scenarios() []scenario {
-	tiny := containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}
-	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort}
-	all, own, preCopy := WayNames(), []string{wayCold, wayPreCopy}, []string{wayPreCopy}
-	withRsync := []string{wayRsync, wayCold, wayPreCopy}
+	tiny := moves.Workload{Name: moves.WorkloadTiny, Image: "busybox", Args: []string{"sleep", "1000000"}}
+	redis := moves.Workload{Name: moves.WorkloadRedis, Image: "redis", Port: moves.RedisPort}
+	all, own, preCopy := WayNames(), []string{moves.WayCold, moves.WayPreCopy}, []string{moves.WayPreCopy}
+	withRsync := []string{moves.WayRsync, moves.WayCold, moves.WayPreCopy}
 	fast, faster := []string{testbed.LinkFast}, []string{testbed.LinkFaster}
 	return []scenario{
 		{tiny, fast, all, 7, 3, 2},
@@ -81,34 +53,27 @@ func scenarios() []scenario {
 		{redis, fast, all, 7, 3, 2},
 		{redis, []string{testbed.LinkMiddle}, all, 5, 0, 0},
 		{redis, []string{testbed.LinkDistant}, all, 2, 0, 0},
-		{ofPages(workloadIdle64, pages.Config{Size: 64 * results.Mebi}), faster, own, 5, 3, 2},
-		{ofPages(workloadIdle1024, pages.Config{Size: results.Gibi}), fast, own, 3, 0, 0},
-		{ofPages(workloadIdle4096, pages.Config{Size: 4 * results.Gibi}), faster, preCopy, 3, 0, 0},
-		{ofPages(workloadBusy, pages.Config{Size: results.Gibi, Rate: 10e6}), fast, withRsync, 3, 1, 0},
-		{ofPages(workloadShared, pages.Config{Size: 256 * results.Mebi, Kind: pages.Shared}), fast,
-			append([]string{wayFloor}, own...), 3, 1, 0},
-		{ofPages(workloadForked, pages.Config{Size: 256 * results.Mebi, Processes: 4}), fast, own, 3, 1, 0},
+		{moves.OfPages(workloadIdle64, pages.Config{Size: 64 * results.Mebi}), faster, own, 5, 3, 2},
+		{moves.OfPages(workloadIdle1024, pages.Config{Size: results.Gibi}), fast, own, 3, 0, 0},
+		{moves.OfPages(workloadIdle4096, pages.Config{Size: 4 * results.Gibi}), faster, preCopy, 3, 0, 0},
+		{moves.OfPages(workloadBusy, pages.Config{Size: results.Gibi, Rate: 10e6}), fast, withRsync, 3, 1, 0},
+		{moves.OfPages(workloadShared, pages.Config{Size: 256 * results.Mebi, Kind: pages.Shared}), fast,
+			append([]string{moves.WayFloor}, own...), 3, 1, 0},
+		{moves.OfPages(workloadForked, pages.Config{Size: 256 * results.Mebi, Processes: 4}), fast, own, 3, 1,
+			0},
 		// Study B does not say which pages are written: here the same 10 MB are written again and again.
-		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}),
+		{moves.OfPages(workloadFog, pages.Config{Size: moves.FogBytes, Rate: 500e3, Hot: 10e6}),
 			[]string{testbed.LinkMobility},
 			withRsync, 1, 0, 0},
 		{
-			ofPages(workloadFogHalf, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6, Half: true}),
+			moves.OfPages(workloadFogHalf,
+				pages.Config{Size: moves.FogBytes, Rate: 500e3, Hot: 10e6, Half: true}),
 			[]string{testbed.LinkMobility}, preCopy, 1, 0, 0,
 		},
-		{ofPages(workloadRecogniser, pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle}),
+		{moves.OfPages(workloadRecogniser,
+			pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle}),
 			[]string{testbed.LinkSlow}, preCopy, 1, 0, 0},
 	}
-}
-
-const fogBytes = 110e6
-
-// ofPages makes a workload of this program. Sizes are rounded to whole pages.
-func ofPages(name string, config pages.Config) containerWorkload {
-	for _, size := range []*int64{&config.Size, &config.Hot} {
-		*size -= *size % int64(memory.PageSize())
-	}
-	return containerWorkload{name: name, memory: &config}
 }
 
 // WorkloadNames lists the workloads.
@@ -129,14 +94,14 @@ func LinkNames() []string {
 	return names
 }
 
-func (s scenario) title() string { return s.name }
+func (s scenario) title() string { return s.Name }
 
 // selected returns the scenarios that a configuration selects, with its links, ways and numbers of runs.
 func selected(c testbed.Config) ([]scenario, error) {
 	all := scenarios()
 	if c.Memory.Size > 0 {
-		all = []scenario{{ofPages("memory", c.Memory), []string{testbed.LinkFast},
-			[]string{wayRsync, wayCold, wayPreCopy}, 5, 2, 2}}
+		all = []scenario{{moves.OfPages("memory", c.Memory), []string{testbed.LinkFast},
+			[]string{moves.WayRsync, moves.WayCold, moves.WayPreCopy}, 5, 2, 2}}
 	}
 	chosen, err := testbed.Choose("workload", all, scenario.title, c.Workloads)
 	if err != nil {
@@ -152,7 +117,7 @@ func selected(c testbed.Config) ([]scenario, error) {
 			return nil, err
 		}
 		s.links = slices.DeleteFunc(slices.Clone(links),
-			func(link string) bool { return measures(selected, s.name, link) })
+			func(link string) bool { return measures(selected, s.Name, link) })
 		if ways, err := testbed.Choose("way", s.ways, testbed.Itself, c.Ways); err == nil {
 			s.ways = ways
 		} else {
@@ -179,7 +144,7 @@ func selected(c testbed.Config) ([]scenario, error) {
 // to every scenario.
 func measures(selected []scenario, workload, link string) bool {
 	return slices.ContainsFunc(selected,
-		func(s scenario) bool { return s.name == workload && slices.Contains(s.links, link) })
+		func(s scenario) bool { return s.Name == workload && slices.Contains(s.links, link) })
 }
 
 // linksOf returns the links over which a scenario is measured: its own ones that match a selected prefix,

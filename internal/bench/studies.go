@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	labimage "github.com/godwit/godwit/internal/lab/image"
@@ -58,12 +59,12 @@ func studies(ctx context.Context, config testbed.Config, chosen []trial) (result
 func (s *studyRun) tryAll(ctx context.Context, chosen []trial) (err error) {
 	var daemons testbed.RsyncDaemons
 	defer func() { err = errors.Join(err, daemons.Stop()) }()
-	unmake, err := podmanMountPoint()
+	unmake, err := moves.PodmanMountPoint()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unmake()) }()
-	forbid, err := allowPipes()
+	forbid, err := moves.AllowPipes()
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
@@ -198,38 +199,38 @@ func awaitAnswers(ctx context.Context, c appClient) error {
 
 // godwitApp is Godwit with a container of a study, and its client.
 type godwitApp struct {
-	*godwitWay
+	*moves.Godwit
 	app    app
 	client appClient
 }
 
 func newGodwitApp(b *testbed.Bed, a app, archive string) *godwitApp {
 	return &godwitApp{
-		godwitWay: newGodwitWay(b, "study", containerWorkload{image: a.image, args: a.args}, archive), app: a,
+		Godwit: moves.NewGodwit(b, "study", moves.Workload{Image: a.image, Args: a.args}, archive), app: a,
 	}
 }
 
 // start makes the container on the first node; the nodes in have get its image.
 func (g *godwitApp) start(ctx context.Context, have ...string) error {
 	for _, node := range have {
-		if _, err := g.bed.Exec(ctx, node, testbed.Program, "image", "load", g.archive); err != nil {
+		if _, err := g.Bed.Exec(ctx, node, testbed.Program, "image", "load", g.Archive); err != nil {
 			return err
 		}
 	}
-	if err := g.run(ctx, g.app.runFlags()...); err != nil {
+	if err := g.Run(ctx, g.app.runFlags()...); err != nil {
 		return err
 	}
-	container, err := g.inspect(ctx)
+	container, err := g.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	if err := g.bed.Lab.Client(g.clientMachine(), testbed.UsersNode, lab.Link{}); err != nil {
+	if err := g.Bed.Lab.Client(g.ClientMachine(), testbed.UsersNode, lab.Link{}); err != nil {
 		return err
 	}
-	g.hasClient = true
+	g.HasClient = true
 	address := netip.AddrPortFrom(container.Definition.Network.Address, uint16(g.app.port)).String()
 	g.client, err = g.app.connect(ctx, func(ctx context.Context) (net.Conn, error) {
-		return g.bed.Lab.Dial(ctx, g.clientMachine(), g.app.network, address)
+		return g.Bed.Lab.Dial(ctx, g.ClientMachine(), g.app.network, address)
 	}, true)
 	if err != nil {
 		return fmt.Errorf("client of %s: %w", g.app.name, err)
@@ -258,9 +259,9 @@ func (g *godwitApp) check(ctx context.Context) error {
 // lost reports whether there is no container left that could be moved.
 func (g *godwitApp) lost(ctx context.Context) bool {
 	for _, node := range testbed.Nodes {
-		if out, err := g.bed.Exec(ctx, node, testbed.Program, "ps"); err == nil &&
-			strings.Contains(out, g.container()) {
-			g.at = node
+		if out, err := g.Bed.Exec(ctx, node, testbed.Program, "ps"); err == nil &&
+			strings.Contains(out, g.Container()) {
+			g.At = node
 			return g.client.Err() != nil
 		}
 	}
@@ -273,16 +274,16 @@ func (g *godwitApp) stop(ctx context.Context) error {
 		failed = g.client.Close()
 		g.client = nil
 	}
-	if g.hasClient {
-		failed = errors.Join(failed, g.bed.Lab.RemoveClient(g.clientMachine()))
-		g.hasClient = false
+	if g.HasClient {
+		failed = errors.Join(failed, g.Bed.Lab.RemoveClient(g.ClientMachine()))
+		g.HasClient = false
 	}
 	for _, node := range testbed.Nodes {
-		out, err := g.bed.Exec(ctx, node, testbed.Program, "ps", "--all")
-		if err == nil && strings.Contains(out, g.container()) {
-			_, err = g.bed.Exec(ctx, node, testbed.Program, "rm", "--force", g.container())
+		out, err := g.Bed.Exec(ctx, node, testbed.Program, "ps", "--all")
+		if err == nil && strings.Contains(out, g.Container()) {
+			_, err = g.Bed.Exec(ctx, node, testbed.Program, "rm", "--force", g.Container())
 		}
-		failed = errors.Join(failed, err, removeVolume(g.bed, node, studyVolume))
+		failed = errors.Join(failed, err, removeVolume(g.Bed, node, studyVolume))
 	}
 	return failed
 }
@@ -309,7 +310,7 @@ func (g *godwitApp) moveBy(ctx context.Context, way string) ([]results.Measureme
 		return nil, nil, err
 	}
 	measured = append(measured, more...)
-	if err := g.awaitFilled(ctx); err != nil {
+	if err := g.AwaitFilled(ctx); err != nil {
 		return nil, nil, err
 	}
 	if err := awaitAnswers(ctx, g.client); err != nil {

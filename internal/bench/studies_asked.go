@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 )
 
@@ -73,7 +74,7 @@ func (j judged) atMost(what, way, metric string, limit float64) results.Asked {
 
 // The automatic choice chooses among these ways; they count if it was not measured.
 func (judged) ways() []string {
-	return []string{wayAuto, wayPreCopy, wayPostCopy, wayHybrid}
+	return []string{moves.WayAuto, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
 }
 
 func (judged) staged() []string { return []string{wayStagedAuto, wayStagedPreCopy, wayStagedHybrid} }
@@ -96,7 +97,7 @@ func (j judged) all() []results.Asked {
 }
 
 func (j judged) busybox() []results.Asked {
-	ways := append(j.ways(), wayCold)
+	ways := append(j.ways(), moves.WayCold)
 	return []results.Asked{
 		j.atMost("handoff", j.best(results.Handoff, ways...), results.Handoff, askedBusyboxHandoff),
 		j.atMost("downtime", j.best(results.Downtime, ways...), results.Downtime, askedBusyboxDowntime),
@@ -125,11 +126,11 @@ func (j judged) coap() []results.Asked {
 	return []results.Asked{
 		j.atMost("downtime, 20 times lower than cold's", j.best(results.Downtime, j.ways()...),
 			results.Downtime,
-			j.value(wayRsync, results.Downtime)/askedTimes),
+			j.value(moves.WayRsync, results.Downtime)/askedTimes),
 		j.atMost("total time, at most 1.1 of cold's", j.best(results.Total, j.ways()...), results.Total,
-			askedTotalFactor*j.value(wayRsync, results.Total)),
+			askedTotalFactor*j.value(moves.WayRsync, results.Total)),
 		j.atMost("bytes, not compressed, at most cold's", j.best(results.Uncompressed, j.ways()...),
-			results.Uncompressed, j.value(wayRsync, results.Sent)),
+			results.Uncompressed, j.value(moves.WayRsync, results.Sent)),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/migration"
@@ -15,26 +16,26 @@ import (
 // request moves the container to the other node.
 func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]results.Measurement, error) {
 	var report migration.Report
-	command := []string{"migrate", g.container(), testbed.Other(g.at), "--json", "--mode"}
+	command := []string{"migrate", g.Container(), testbed.Other(g.At), "--json", "--mode"}
 	switch mode {
 	case modeStopped:
 		command = append(command, string(migration.Restart), "--checkpoints", "0")
 	default:
 		command = append(command, string(mode))
 	}
-	sent, err := g.bed.Counted(func() error { return g.ask(ctx, &report, command...) })
+	sent, err := g.Bed.Counted(func() error { return g.Ask(ctx, &report, command...) })
 	if err != nil {
 		return nil, err
 	}
-	g.at = report.Target
+	g.At = report.Target
 	b := report.Bytes
-	measured := append(fromReport(report), fromPush(report)...)
+	measured := append(moves.FromReport(report), moves.FromPush(report)...)
 	for i := range measured {
 		if m := &measured[i]; m.Metric == results.Sent {
 			m.Value += float64(b.FilesPrecopy + b.Layers) // of files, it has the bytes sent in the freeze
 		}
 	}
-	measured = append(measured, phasesOf(report, false, metricStep)...)
+	measured = append(measured, moves.PhasesOf(report, false, metricStep)...)
 	return append(measured,
 		results.Measurement{results.Link, sent}, results.Measurement{results.Layers, float64(b.Layers)},
 		results.Measurement{results.FreezeBytes, float64(b.MemoryFinal + b.FilesFinal)},
@@ -47,8 +48,8 @@ const modeStopped migration.Mode = "restart 0"
 // stage copies the container's memory to the other node before the request to move.
 func (g *godwitApp) stage(ctx context.Context) ([]results.Measurement, error) {
 	began := time.Now()
-	sent, err := g.bed.Counted(func() error {
-		_, err := g.bed.Exec(ctx, g.at, testbed.Program, "stage", g.container(), testbed.Other(g.at))
+	sent, err := g.Bed.Counted(func() error {
+		_, err := g.Bed.Exec(ctx, g.At, testbed.Program, "stage", g.Container(), testbed.Other(g.At))
 		return err
 	})
 	return []results.Measurement{{metricStage, time.Since(began).Seconds()}, {metricStageBytes, sent}}, err
@@ -56,7 +57,7 @@ func (g *godwitApp) stage(ctx context.Context) ([]results.Measurement, error) {
 
 // removeVolume removes a volume of Godwit's from a node that may have it.
 func removeVolume(b *testbed.Bed, node, name string) error {
-	path, err := b.Path(node, filepath.Join(godwitVolumes, name))
+	path, err := b.Path(node, filepath.Join(moves.GodwitVolumes, name))
 	if err != nil {
 		return err
 	}

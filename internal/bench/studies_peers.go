@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/engine"
@@ -22,22 +23,22 @@ func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways [
 	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return err
 	}
-	w := containerWorkload{image: t.app.image, args: t.app.args}
-	model := newGodwitWay(s.Bed, wayModel, w, archive)
+	w := moves.Workload{Image: t.app.image, Args: t.app.args}
+	model := moves.NewGodwit(s.Bed, moves.WayModel, w, archive)
 	for _, node := range testbed.Nodes {
 		if _, err := s.Bed.Exec(ctx, node, testbed.Program, "image", "load", archive); err != nil {
 			return err
 		}
 	}
-	if err := model.run(ctx, t.app.runFlags()...); err != nil {
+	if err := model.Run(ctx, t.app.runFlags()...); err != nil {
 		return err
 	}
 	defer func() {
-		_, rmErr := s.Bed.Exec(context.WithoutCancel(ctx), model.at, testbed.Program, "rm", "--force",
-			model.container())
-		err = errors.Join(err, rmErr, removeVolume(s.Bed, model.at, studyVolume))
+		_, rmErr := s.Bed.Exec(context.WithoutCancel(ctx), model.At, testbed.Program, "rm", "--force",
+			model.Container())
+		err = errors.Join(err, rmErr, removeVolume(s.Bed, model.At, studyVolume))
 	}()
-	container, err := model.inspect(ctx)
+	container, err := model.Inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways [
 
 // mover is a way to move a service, with the information that a client needs.
 type mover interface {
-	way
+	moves.Way
 	// where returns the machine that can reach the service, and its address.
 	where() (machine, address string)
 	// keepsClient reports whether a client may continue during a move.
@@ -73,20 +74,20 @@ type mover interface {
 }
 
 func (s *studyRun) newMover(
-	way string, of *app, w containerWorkload, archive string, model engine.Container,
+	way string, of *app, w moves.Workload, archive string, model engine.Container,
 ) mover {
 	switch way {
-	case wayRsync:
-		return peerMover{newRsyncWay(s.Bed, w, model), of, nil}
-	case wayPodman:
-		return peerMover{newPodmanWay(s.Bed, w, archive), of, nil}
-	case wayLazy:
-		bundle := newBundle(s.Bed, plug{name: "lazy", number: 4}, model)
-		return lazyMover{newLazyWay(s.Bed, w, bundle, peerPatience), of}
+	case moves.WayRsync:
+		return peerMover{moves.NewRsync(s.Bed, w, model), of, nil}
+	case moves.WayPodman:
+		return peerMover{moves.NewPodman(s.Bed, w, archive), of, nil}
+	case moves.WayLazy:
+		bundle := moves.NewBundle(s.Bed, moves.Plug{Name: "lazy", Number: 4}, model)
+		return lazyMover{moves.NewLazy(s.Bed, w, bundle, moves.PeerPatience), of}
 	case wayStopRsync, wayRestartRsync:
 		return newRestartMover(s.Bed, of, w, model, way == wayRestartRsync)
 	}
-	return peerMover{newPreDumpWay(s.Bed, w, model), of, canPreDump}
+	return peerMover{moves.NewPreDump(s.Bed, w, model), of, moves.CanPreDump}
 }
 
 // tryPeer measures one way over all links.
@@ -99,7 +100,7 @@ func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*results
 	started := false
 	defer func() {
 		if started {
-			err = errors.Join(err, m.stop(context.WithoutCancel(ctx)))
+			err = errors.Join(err, m.Stop(context.WithoutCancel(ctx)))
 		}
 	}()
 	for _, one := range all {
@@ -108,7 +109,7 @@ func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*results
 			first := !started
 			if started && m.afresh() {
 				first, started = true, false
-				if err := m.stop(ctx); err != nil {
+				if err := m.Stop(ctx); err != nil {
 					return err
 				}
 			}
@@ -133,7 +134,7 @@ func (s *studyRun) movePeer(
 		return nil, nil, err
 	}
 	if first {
-		if err := m.start(ctx); err != nil {
+		if err := m.Start(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -158,7 +159,7 @@ func (s *studyRun) movePeer(
 		return nil, nil, err
 	}
 	requested := time.Now()
-	measured, err := m.move(ctx)
+	measured, err := m.Move(ctx)
 	if err != nil || !m.keepsClient() {
 		return withLimits(withTotal(measured), s.Bed.Bandwidth, testbed.RTTOf(link)), nil, err
 	}
@@ -191,7 +192,7 @@ func withTotal(measured []results.Measurement) []results.Measurement {
 
 // peerMover is a way of the suite switchover.
 type peerMover struct {
-	way
+	moves.Way
 	app    *app
 	cannot func(context.Context) error // returns why this machine cannot use this way
 }
@@ -201,20 +202,20 @@ func (p peerMover) keepsClient() bool { return false }
 func (p peerMover) afresh() bool { return false }
 
 func (p peerMover) where() (machine, address string) {
-	switch w := p.way.(type) {
-	case *rsyncWay:
-		return w.at, w.plug.server(p.app.port)
-	case preDumpWay:
-		return w.at, w.plug.server(p.app.port)
-	case *podmanWay:
-		return w.at, w.plug.server(p.app.port)
+	switch w := p.Way.(type) {
+	case *moves.Rsync:
+		return w.At, w.Plug.Server(p.app.port)
+	case moves.PreDump:
+		return w.At, w.Plug.Server(p.app.port)
+	case *moves.Podman:
+		return w.At, w.Plug.Server(p.app.port)
 	}
 	return "", ""
 }
 
 // lazyMover is CRIU's own lazy migration.
 type lazyMover struct {
-	*lazyWay
+	*moves.Lazy
 	app *app
 }
 
@@ -223,24 +224,24 @@ func (l lazyMover) keepsClient() bool { return false }
 func (l lazyMover) afresh() bool { return true }
 
 func (l lazyMover) where() (machine, address string) {
-	return l.at, l.plug.server(l.app.port)
+	return l.At, l.Plug.Server(l.app.port)
 }
 
-// move notes the size of the memory, and adds the push to the total time.
-func (l lazyMover) move(ctx context.Context) ([]results.Measurement, error) {
-	pid, err := l.container.pid(ctx, l.at)
+// Move notes the size of the memory, and adds the push to the total time.
+func (l lazyMover) Move(ctx context.Context) ([]results.Measurement, error) {
+	pid, err := l.Container.Pid(ctx, l.At)
 	if err != nil {
 		return nil, err
 	}
-	if l.size, err = l.bed.MemoryOf(l.at, pid); err != nil {
+	if l.Size, err = l.Bed.MemoryOf(l.At, pid); err != nil {
 		return nil, err
 	}
-	result, err := l.lazyWay.move(ctx, func() {})
+	result, err := l.Lazy.Move(ctx, func() {})
 	if err != nil {
 		return nil, err
 	}
-	measured := withTotal(result.measured)
-	for _, m := range result.measured {
+	measured := withTotal(result.Measured)
+	for _, m := range result.Measured {
 		if m.Metric == results.Push {
 			for i := range measured {
 				if measured[i].Metric == results.Total {
@@ -249,32 +250,32 @@ func (l lazyMover) move(ctx context.Context) ([]results.Measurement, error) {
 			}
 		}
 	}
-	return append(measured, results.Measurement{results.Sent, l.size}), nil
+	return append(measured, results.Measurement{results.Sent, l.Size}), nil
 }
 
 // restartMover is study D's way without a cluster: rsync copies the volume while the service runs, or not
 // at all; then the service is stopped, the volume copied again, and the service started on the other node.
 type restartMover struct {
-	peer
+	moves.Peer
 	app       *app
-	container bundle
+	container moves.Bundle
 	ahead     bool // with a first copy
 	now       atomic.Value
 }
 
 func newRestartMover(
-	b *testbed.Bed, of *app, w containerWorkload, model engine.Container, ahead bool,
+	b *testbed.Bed, of *app, w moves.Workload, model engine.Container, ahead bool,
 ) *restartMover {
-	plug := plug{name: "restart", number: 5}
+	plug := moves.Plug{Name: "restart", Number: 5}
 	r := &restartMover{
-		peer: peer{bed: b, workload: w, plug: plug, at: testbed.Nodes[0]}, app: of,
-		container: newBundle(b, plug, model), ahead: ahead,
+		Peer: moves.Peer{Bed: b, Workload: w, Plug: plug, At: testbed.Nodes[0]}, app: of,
+		container: moves.NewBundle(b, plug, model), ahead: ahead,
 	}
-	r.now.Store(r.at)
+	r.now.Store(r.At)
 	return r
 }
 
-func (r *restartMover) name() string {
+func (r *restartMover) Name() string {
 	if r.ahead {
 		return wayRestartRsync
 	}
@@ -286,39 +287,39 @@ func (r *restartMover) keepsClient() bool { return true }
 func (r *restartMover) afresh() bool { return true }
 
 func (r *restartMover) where() (machine, address string) {
-	return r.now.Load().(string), r.plug.server(r.app.port)
+	return r.now.Load().(string), r.Plug.Server(r.app.port)
 }
 
-func (r *restartMover) start(ctx context.Context) error {
-	r.at = testbed.Nodes[0]
-	r.now.Store(r.at)
+func (r *restartMover) Start(ctx context.Context) error {
+	r.At = testbed.Nodes[0]
+	r.now.Store(r.At)
 	for _, node := range testbed.Nodes {
-		if err := r.container.make(ctx, testbed.Nodes[0], node); err != nil {
+		if err := r.container.Make(ctx, testbed.Nodes[0], node); err != nil {
 			return err
 		}
 	}
-	return r.container.start(ctx, r.at)
+	return r.container.Start(ctx, r.At)
 }
 
-func (r *restartMover) move(ctx context.Context) ([]results.Measurement, error) {
-	from, to := r.at, testbed.Other(r.at)
-	dir, err := r.container.mountDir(testbed.Nodes[0], r.app.volume)
+func (r *restartMover) Move(ctx context.Context) ([]results.Measurement, error) {
+	from, to := r.At, testbed.Other(r.At)
+	dir, err := r.container.MountDir(testbed.Nodes[0], r.app.volume)
 	if err != nil {
 		return nil, err
 	}
 	var first float64
-	before, err := r.bed.Sent()
+	before, err := r.Bed.Sent()
 	if err == nil && r.ahead {
 		first, err = r.sync(ctx, from, dir)
 	}
 	if err != nil {
 		return nil, err
 	}
-	between, err := r.bed.Sent()
+	between, err := r.Bed.Sent()
 	if err != nil {
 		return nil, err
 	}
-	stop, err := r.bed.Time(ctx, from, "sh", "-c",
+	stop, err := r.Bed.Time(ctx, from, "sh", "-c",
 		"kill -TERM $0; while [ -d /proc/$0 ]; do sleep 0.02; done", fmt.Sprint(r.mustPID(ctx, from)))
 	if err != nil {
 		return nil, err
@@ -327,7 +328,7 @@ func (r *restartMover) move(ctx context.Context) ([]results.Measurement, error) 
 	if err != nil {
 		return nil, err
 	}
-	sent, err := r.bed.Sent()
+	sent, err := r.Bed.Sent()
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +346,7 @@ func (r *restartMover) move(ctx context.Context) ([]results.Measurement, error) 
 
 // mustPID returns the PID of the container's first process; 0, which cannot be ended, if there is none.
 func (r *restartMover) mustPID(ctx context.Context, node string) int {
-	pid, err := r.container.pid(ctx, node)
+	pid, err := r.container.Pid(ctx, node)
 	if err != nil {
 		return 0
 	}
@@ -354,7 +355,7 @@ func (r *restartMover) mustPID(ctx context.Context, node string) int {
 
 // sync copies the volume.
 func (r *restartMover) sync(ctx context.Context, from, dir string) (float64, error) {
-	address, err := r.bed.Lab.Address(testbed.Other(from))
+	address, err := r.Bed.Lab.Address(testbed.Other(from))
 	if err != nil {
 		return 0, err
 	}
@@ -364,30 +365,30 @@ func (r *restartMover) sync(ctx context.Context, from, dir string) (float64, err
 	}
 	// rsync's exit code 24 means that files vanished during the copy.
 	const copyAll = `rsync -aHAXS --numeric-ids --delete "$0/" "$1/" || [ $? = 24 ]`
-	return r.bed.Time(ctx, from, "sh", "-c", copyAll, dir,
+	return r.Bed.Time(ctx, from, "sh", "-c", copyAll, dir,
 		fmt.Sprintf("rsync://%s:%d/%s/%s", address, testbed.RsyncPort, testbed.RsyncBench, below))
 }
 
 // startAt starts the service and waits until it answers.
 func (r *restartMover) startAt(ctx context.Context, to string) (float64, error) {
-	if err := r.container.kill(ctx, r.at); err != nil {
+	if err := r.container.Kill(ctx, r.At); err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if err := r.container.start(ctx, to); err != nil {
+	if err := r.container.Start(ctx, to); err != nil {
 		return 0, err
 	}
-	r.at = to
+	r.At = to
 	r.now.Store(to)
 	machine, address := r.where()
-	conn, err := r.bed.DialProgram(ctx, machine, address)
+	conn, err := r.Bed.DialProgram(ctx, machine, address)
 	if err != nil {
 		return 0, err
 	}
 	return time.Since(began).Seconds(), conn.Close()
 }
 
-func (r *restartMover) stop(ctx context.Context) error {
-	return errors.Join(r.disconnect(), r.container.remove(ctx, testbed.Nodes[0]),
-		r.container.remove(ctx, testbed.Nodes[1]))
+func (r *restartMover) Stop(ctx context.Context) error {
+	return errors.Join(r.Disconnect(), r.container.Remove(ctx, testbed.Nodes[0]),
+		r.container.Remove(ctx, testbed.Nodes[1]))
 }

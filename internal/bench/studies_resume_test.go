@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -34,23 +35,23 @@ func TestResume(t *testing.T) {
 		}
 		return s
 	}
-	measure(film, wayCold)
-	measure(box, wayRsync, wayCold)
-	s := measure(box, wayRsync, wayCold)
-	s.GiveUp(s.newTrialSeries(film, testbed.LinkFast, []string{wayLazy})[0], os.ErrInvalid)
+	measure(film, moves.WayCold)
+	measure(box, moves.WayRsync, moves.WayCold)
+	s := measure(box, moves.WayRsync, moves.WayCold)
+	s.GiveUp(s.newTrialSeries(film, testbed.LinkFast, []string{moves.WayLazy})[0], os.ErrInvalid)
 	if err := s.resultOfStudies().WriteFile(file); err != nil {
 		t.Fatal(err)
 	}
 
-	s = measure(box, wayRsync, wayCold)
-	if s.lacks(box, []string{testbed.LinkFast}, wayCold) ||
-		!s.lacks(film, []string{testbed.LinkFast}, wayCold) ||
-		!s.lacks(film, []string{testbed.LinkFast}, wayLazy) ||
-		!s.lacks(box, []string{testbed.LinkFast, testbed.LinkMiddle}, wayCold) {
+	s = measure(box, moves.WayRsync, moves.WayCold)
+	if s.lacks(box, []string{testbed.LinkFast}, moves.WayCold) ||
+		!s.lacks(film, []string{testbed.LinkFast}, moves.WayCold) ||
+		!s.lacks(film, []string{testbed.LinkFast}, moves.WayLazy) ||
+		!s.lacks(box, []string{testbed.LinkFast, testbed.LinkMiddle}, moves.WayCold) {
 		t.Errorf("what was measured, and what has failed, is not told apart: %+v", s.Series)
 	}
 	result := s.resultOfStudies()
-	row := results.Find(result.Rows, box.title(), testbed.LinkFast, wayRsync, results.Downtime)
+	row := results.Find(result.Rows, box.title(), testbed.LinkFast, moves.WayRsync, results.Downtime)
 	if row == nil || !slices.Equal(row.Samples, []float64{1, 2}) || *row.Median != 1.5 {
 		t.Errorf("the samples of two pieces: %+v", row)
 	}

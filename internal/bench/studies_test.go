@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -14,22 +15,22 @@ import (
 // shortTrials move the small workloads of the studies, so that each mode has its turn; if the environment
 // says so, all workloads in all modes, RabbitMQ with fewer messages.
 func shortTrials() []trial {
-	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
+	modes := []string{moves.WayAuto, moves.WayCold, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
 	system := blankApp()
 	system.image = "system"
 	short := []trial{
-		{study: "a", app: busyboxApp(), ways: []string{wayRsync, wayAuto, wayStagedHybrid}},
-		{study: "c", app: system, ways: []string{wayPreCopy, wayPostCopy}},
+		{study: "a", app: busyboxApp(), ways: []string{moves.WayRsync, moves.WayAuto, wayStagedHybrid}},
+		{study: "c", app: system, ways: []string{moves.WayPreCopy, moves.WayPostCopy}},
 	}
 	if os.Getenv("GODWIT_STUDIES") == "all" {
-		short[0].ways, short[1].ways = append([]string{wayRsync, wayStagedHybrid}, modes...), modes
+		short[0].ways, short[1].ways = append([]string{moves.WayRsync, wayStagedHybrid}, modes...), modes
 		short = append(short,
-			trial{study: "a", app: recogniserApp(), ways: append(modes, wayRsync)},
-			trial{study: "b", app: coapApp(500), ways: append(modes, wayRsync, wayLazy)},
+			trial{study: "a", app: recogniserApp(), ways: append(modes, moves.WayRsync)},
+			trial{study: "b", app: coapApp(500), ways: append(modes, moves.WayRsync, moves.WayLazy)},
 			trial{study: "c", app: videoApp(), ways: modes},
-			trial{study: "c", app: blankApp(), ways: []string{wayPreCopy}, absent: true},
+			trial{study: "c", app: blankApp(), ways: []string{moves.WayPreCopy}, absent: true},
 			trial{study: "d", app: brokerApp(20e6, 20),
-				ways: append(modes, wayRestart, wayStopped, wayRestartRsync)},
+				ways: append(modes, moves.WayRestart, moves.WayStopped, wayRestartRsync)},
 		)
 	}
 	for i := range short {
@@ -114,7 +115,7 @@ func TestSelectedTrials(t *testing.T) {
 	}
 	for _, study := range []string{"a", "b", "c", "d"} {
 		if !slices.ContainsFunc(quick,
-			func(one trial) bool { return one.study == study && slices.Contains(one.ways, wayAuto) }) {
+			func(one trial) bool { return one.study == study && slices.Contains(one.ways, moves.WayAuto) }) {
 			t.Errorf("a quick run has nothing of study %s that auto does", study)
 		}
 	}
@@ -138,23 +139,24 @@ func TestJudgeStudies(t *testing.T) {
 		return results.Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
 	}
 	rows := []results.Row{
-		value(wayCold, results.Downtime, 20), value(wayHybrid, results.Downtime, 0.3),
-		value(wayPostCopy, results.Downtime, 0.2),
-		value(wayStagedHybrid, results.Sent, 30*mega), value(wayPostCopy, metricDowntimeLimit, 0.1),
+		value(moves.WayCold, results.Downtime, 20), value(moves.WayHybrid, results.Downtime, 0.3),
+		value(moves.WayPostCopy, results.Downtime, 0.2),
+		value(wayStagedHybrid, results.Sent, 30*mega), value(moves.WayPostCopy, metricDowntimeLimit, 0.1),
 	}
 	asked := judgeStudies(withPublished(rows))
 	if len(asked) != 2 {
 		t.Fatalf("asked: %+v", asked)
 	}
-	if down := asked[0]; down.Value != 0.2 || !down.Met || down.Way != wayPostCopy || down.Reach == nil ||
+	if down := asked[0]; down.Value != 0.2 || !down.Met || down.Way != moves.WayPostCopy ||
+		down.Reach == nil ||
 		*down.Reach != 0.1 {
 		t.Errorf("downtime: %+v", down)
 	}
 	if sent := asked[1]; sent.Limit != 21.2*mega || sent.Met {
 		t.Errorf("sent: %+v", sent)
 	}
-	asked = judgeStudies(withPublished(append(rows, value(wayAuto, results.Downtime, 0.9))))
-	if down := asked[0]; down.Way != wayAuto || down.Met {
+	asked = judgeStudies(withPublished(append(rows, value(moves.WayAuto, results.Downtime, 0.9))))
+	if down := asked[0]; down.Way != moves.WayAuto || down.Met {
 		t.Errorf("with the automatic choice measured, which is what counts: %+v", down)
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // The ways that only the suite studies has.
 const (
-	wayAuto          = "godwit auto"
 	wayStagedPreCopy = "godwit staged pre-copy" // with a copy of the memory before the request
 	wayStagedHybrid  = "godwit staged hybrid"
 	wayStagedAuto    = "godwit staged auto"
@@ -20,9 +20,10 @@ const (
 // StudyWays lists the ways of the suite studies.
 func StudyWays() []string {
 	return []string{
-		wayRsync, wayPreDump, wayLazy, wayPodman, wayStopRsync, wayRestartRsync, wayAuto, wayCold, wayPreCopy,
-		wayPostCopy, wayHybrid,
-		wayStagedAuto, wayStagedPreCopy, wayStagedHybrid, wayRestart, wayStopped,
+		moves.WayRsync, moves.WayPreDump, moves.WayLazy, moves.WayPodman, wayStopRsync, wayRestartRsync,
+		moves.WayAuto, moves.WayCold, moves.WayPreCopy,
+		moves.WayPostCopy, moves.WayHybrid,
+		wayStagedAuto, wayStagedPreCopy, wayStagedHybrid, moves.WayRestart, moves.WayStopped,
 	}
 }
 
@@ -80,39 +81,43 @@ func (t *trial) turns() testbed.Turns {
 // trials returns the trials of the suite studies. Six runs are the fewest whose lowest and highest enclose
 // the median with 95 % certainty.
 func trials() []trial {
-	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
+	modes := []string{moves.WayAuto, moves.WayCold, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
 	staged := append(slices.Clone(modes), wayStagedAuto, wayStagedPreCopy, wayStagedHybrid)
-	peers := []string{wayRsync, wayPreDump, wayLazy, wayPodman}
+	peers := []string{moves.WayRsync, moves.WayPreDump, moves.WayLazy, moves.WayPodman}
 	with := slices.Concat[[]string]
 	studyA := []string{linkStudyA100, linkStudyA5, linkStudyA10, linkStudyA20, linkStudyA50, linkStudyA500}
 	fast := []string{testbed.LinkFast}
-	follow := with([]string{wayRsync, wayPreDump}, staged)
+	follow := with([]string{moves.WayRsync, moves.WayPreDump}, staged)
 	return []trial{
 		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged),
 			few: with(peers, modes, []string{wayStagedAuto}), runs: 6, quick: 1},
 		{
 			study: "a", app: recogniserApp(), links: studyA, ways: with(peers, staged), runs: 6, quick: 1,
-			few: []string{wayRsync, wayPreDump, wayAuto, wayCold, wayPostCopy, wayStagedAuto},
+			few: []string{moves.WayRsync, moves.WayPreDump, moves.WayAuto, moves.WayCold, moves.WayPostCopy,
+				wayStagedAuto},
 		},
 		{
 			study: "b", app: coapApp(500), links: []string{linkManagement, testbed.LinkMobility},
 			ways: with(peers, modes), runs: 6, quick: 1,
-			few: with([]string{wayRsync, wayPreDump, wayLazy}, modes),
+			few: with([]string{moves.WayRsync, moves.WayPreDump, moves.WayLazy}, modes),
 		},
 		{study: "b", app: coapApp(10), links: []string{linkManagement, testbed.LinkMobility},
 			ways: with(peers, modes), runs: 6},
 		{study: "c", app: blankApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
-		{study: "c", app: blankApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6,
+		{study: "c", app: blankApp(), links: fast, ways: modes, few: []string{moves.WayAuto}, absent: true,
+			runs:  6,
 			quick: 1},
 		{study: "c", app: videoApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
-		{study: "c", app: videoApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6,
+		{study: "c", app: videoApp(), links: fast, ways: modes, few: []string{moves.WayAuto}, absent: true,
+			runs:  6,
 			quick: 1},
 		{
 			study: "d", app: brokerApp(400e6, 100),
 			links: []string{linkStudyD100, linkStudyD50, testbed.LinkStudyD},
 			runs:  6, quick: 1,
-			ways: with([]string{wayStopRsync, wayRestartRsync}, modes, []string{wayRestart, wayStopped}),
-			few:  []string{wayStopRsync, wayRestartRsync, wayAuto, wayRestart},
+			ways: with([]string{wayStopRsync, wayRestartRsync}, modes,
+				[]string{moves.WayRestart, moves.WayStopped}),
+			few: []string{wayStopRsync, wayRestartRsync, moves.WayAuto, moves.WayRestart},
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/engine"
@@ -28,7 +29,7 @@ func Switchover(ctx context.Context, config testbed.Config) (result results.Resu
 	if result.Host, err = s.Prepare(); err != nil {
 		return result, err
 	}
-	unmake, err := podmanMountPoint()
+	unmake, err := moves.PodmanMountPoint()
 	if err != nil {
 		return result, err
 	}
@@ -63,7 +64,7 @@ func measure(ctx context.Context, s *testbed.Suite, chosen []scenario) (err erro
 	}
 	for _, one := range chosen {
 		if err := measureScenario(ctx, s, one); err != nil {
-			return fmt.Errorf("workload %s: %w", one.name, err)
+			return fmt.Errorf("workload %s: %w", one.Name, err)
 		}
 	}
 	return nil
@@ -71,24 +72,24 @@ func measure(ctx context.Context, s *testbed.Suite, chosen []scenario) (err erro
 
 // contender is a way in a scenario: it drops out once it has failed.
 type contender struct {
-	way
+	moves.Way
 	out error
 }
 
 func measureScenario(ctx context.Context, s *testbed.Suite, sc scenario) (err error) {
-	archive, err := buildImage(ctx, s, sc.containerWorkload)
+	archive, err := moves.BuildImage(ctx, s, sc.Workload)
 	if err != nil {
 		return err
 	}
 	if err := s.SetLink(testbed.LinkFast); err != nil {
 		return err
 	}
-	s.Say("%s: the containers are made", sc.name)
+	s.Say("%s: the containers are made", sc.Name)
 	contenders, err := enter(ctx, s, sc, archive)
 	defer func() {
 		for _, c := range contenders {
-			if stopErr := c.stop(context.WithoutCancel(ctx)); stopErr != nil && c.out == nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", c.name(), stopErr))
+			if stopErr := c.Stop(context.WithoutCancel(ctx)); stopErr != nil && c.out == nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", c.Name(), stopErr))
 			}
 		}
 	}()
@@ -118,37 +119,37 @@ func enter(ctx context.Context, s *testbed.Suite, sc scenario, archive string) (
 	var own, peers []*contender
 	var model engine.Container
 	for _, mode := range []migration.Mode{migration.Cold, migration.PreCopy} {
-		g := newGodwitWay(s.Bed, mode, sc.containerWorkload, archive)
+		g := moves.NewGodwit(s.Bed, mode, sc.Workload, archive)
 		isFirst := len(own) == 0
-		if !slices.Contains(sc.ways, g.name()) && !(isFirst && mode == migration.PreCopy) {
+		if !slices.Contains(sc.ways, g.Name()) && !(isFirst && mode == migration.PreCopy) {
 			continue
 		}
-		own = append(own, &contender{way: g})
-		if err := g.start(ctx); err != nil {
-			return own, fmt.Errorf("%s: %w", g.name(), err)
+		own = append(own, &contender{Way: g})
+		if err := g.Start(ctx); err != nil {
+			return own, fmt.Errorf("%s: %w", g.Name(), err)
 		}
 		if !isFirst {
 			continue
 		}
 		var err error
-		if model, err = g.inspect(ctx); err != nil {
+		if model, err = g.Inspect(ctx); err != nil {
 			return own, err
 		}
 	}
-	for _, peer := range []way{
-		newFloorWay(s.Bed, sc.containerWorkload, model), newRsyncWay(s.Bed, sc.containerWorkload, model),
-		newPodmanWay(s.Bed, sc.containerWorkload, archive),
+	for _, peer := range []moves.Way{
+		moves.NewFloor(s.Bed, sc.Workload, model), moves.NewRsync(s.Bed, sc.Workload, model),
+		moves.NewPodman(s.Bed, sc.Workload, archive),
 	} {
-		if !slices.Contains(sc.ways, peer.name()) {
+		if !slices.Contains(sc.ways, peer.Name()) {
 			continue
 		}
-		c := &contender{way: peer}
+		c := &contender{Way: peer}
 		peers = append(peers, c)
-		if err := peer.start(ctx); err != nil {
+		if err := peer.Start(ctx); err != nil {
 			if ctx.Err() != nil {
 				return append(peers, own...), ctx.Err()
 			}
-			drop(s, c, fmt.Errorf("%s, %s: %w", sc.name, peer.name(), err))
+			drop(s, c, fmt.Errorf("%s, %s: %w", sc.Name, peer.Name(), err))
 		}
 	}
 	return append(peers, own...), nil
@@ -164,7 +165,7 @@ func drop(s *testbed.Suite, c *contender, why error) {
 // warm moves all containers and discards the measurements.
 func warm(ctx context.Context, s *testbed.Suite, sc scenario, link string, contenders []*contender) error {
 	for run := range sc.warm {
-		s.Say("%s: warming up, %d of %d", sc.name, run+1, sc.warm)
+		s.Say("%s: warming up, %d of %d", sc.Name, run+1, sc.warm)
 		if err := round(ctx, s, contenders, newSeries(sc, link, contenders)); err != nil {
 			return err
 		}
@@ -175,7 +176,7 @@ func warm(ctx context.Context, s *testbed.Suite, sc scenario, link string, conte
 func newSeries(sc scenario, link string, contenders []*contender) []*results.Series {
 	all := make([]*results.Series, len(contenders))
 	for i, c := range contenders {
-		all[i] = &results.Series{Workload: sc.name, Link: link, Way: c.name()}
+		all[i] = &results.Series{Workload: sc.Name, Link: link, Way: c.Name()}
 	}
 	return all
 }
@@ -186,7 +187,7 @@ func measureLink(ctx context.Context, s *testbed.Suite, sc scenario, link string
 	all := newSeries(sc, link, contenders)
 	s.Series = append(s.Series, all...)
 	for run := range sc.runs {
-		s.Say("%s, %s: run %d of %d", sc.name, link, run+1, sc.runs)
+		s.Say("%s, %s: run %d of %d", sc.Name, link, run+1, sc.runs)
 		if err := round(ctx, s, contenders, all); err != nil {
 			return err
 		}
@@ -202,7 +203,7 @@ func round(ctx context.Context, s *testbed.Suite, contenders []*contender, all [
 			one.Note = c.out.Error()
 			continue
 		}
-		measured, err := c.move(ctx)
+		measured, err := c.Move(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
@@ -19,26 +20,28 @@ func TestSwitchover(t *testing.T) {
 
 // wholeRun measures everything once, over the fast link.
 func wholeRun(t *testing.T, config testbed.Config) {
-	podmanBefore := testbed.Exists(podmanHome)
-	config.Workloads = []string{workloadTiny, workloadRedis, workloadIdle64}
+	podmanBefore := testbed.Exists(moves.PodmanHome)
+	config.Workloads = []string{moves.WorkloadTiny, moves.WorkloadRedis, workloadIdle64}
 	result, err := Switchover(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, workload := range []string{workloadTiny, workloadRedis} {
-		for _, way := range []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} {
+	for _, workload := range []string{moves.WorkloadTiny, moves.WorkloadRedis} {
+		for _, way := range []string{moves.WayFloor, moves.WayRsync, moves.WayPodman, moves.WayCold,
+			moves.WayPreCopy} {
 			row := results.Find(result.Rows, workload, testbed.LinkFast, way, results.Downtime)
 			if row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s, %s: downtime %+v, want one sample", workload, way, row)
 			}
 		}
 	}
-	if row := results.Find(result.Rows, workloadRedis, testbed.LinkFast, wayCold, results.Sent); row == nil ||
-		*row.Median < redisDataBytes/2 {
-		t.Errorf("Redis moved with %+v, want most of %d bytes", row, redisDataBytes)
+	if row := results.Find(result.Rows, moves.WorkloadRedis, testbed.LinkFast, moves.WayCold,
+		results.Sent); row == nil ||
+		*row.Median < moves.RedisDataBytes/2 {
+		t.Errorf("Redis moved with %+v, want most of %d bytes", row, moves.RedisDataBytes)
 	}
 	// It may be less: parts of its program are not used again.
-	if row := results.Find(result.Rows, workloadIdle64, testbed.LinkFaster, wayPreCopy,
+	if row := results.Find(result.Rows, workloadIdle64, testbed.LinkFaster, moves.WayPreCopy,
 		results.Growth); row == nil ||
 		*row.Median < 0.7 || *row.Median > 1.5 {
 		t.Errorf("64 MiB of memory became %+v times as much", row)
@@ -50,15 +53,15 @@ func wholeRun(t *testing.T, config testbed.Config) {
 	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
-	if testbed.Exists(podmanHome) != podmanBefore {
-		t.Errorf("%s was there before: %t, now: %t", podmanHome, podmanBefore, !podmanBefore)
+	if testbed.Exists(moves.PodmanHome) != podmanBefore {
+		t.Errorf("%s was there before: %t, now: %t", moves.PodmanHome, podmanBefore, !podmanBefore)
 	}
 }
 
 func phasesAddUp(t *testing.T, result results.Result) {
 	t.Helper()
 	for _, total := range result.Rows {
-		if total.Metric != results.Downtime || total.Way != wayCold && total.Way != wayPreCopy {
+		if total.Metric != results.Downtime || total.Way != moves.WayCold && total.Way != moves.WayPreCopy {
 			continue
 		}
 		sum, downtime := 0.0, total.Samples[0]
@@ -77,7 +80,7 @@ func phasesAddUp(t *testing.T, result results.Result) {
 
 // interruptedRun stops in the middle: nothing may be left.
 func interruptedRun(t *testing.T, config testbed.Config) {
-	config.Workloads = []string{workloadTiny}
+	config.Workloads = []string{moves.WorkloadTiny}
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	config.Progress = func(line string) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
 )
 
@@ -75,7 +76,7 @@ func sent(r results.Result, of results.Row) string {
 }
 
 func writeRest(r results.Result, w io.Writer, workload, link string) {
-	for _, way := range []string{wayCold, wayPreCopy} {
+	for _, way := range []string{moves.WayCold, moves.WayPreCopy} {
 		var parts []string
 		for _, m := range []struct{ metric, what string }{
 			{results.Rounds, "rounds"}, {results.Frozen, "memory sent in the freeze"},

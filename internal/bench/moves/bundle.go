@@ -1,4 +1,4 @@
-package bench
+package moves
 
 import (
 	"context"
@@ -19,41 +19,42 @@ import (
 // Godwit's directories that the bundle reads, in a node.
 const (
 	godwitContainers = "/var/lib/godwit/containers"
-	godwitLayers     = "/var/lib/godwit/layers"
+	GodwitLayers     = "/var/lib/godwit/layers"
 )
 
-// bundle is a container for runc that is the same as one of Godwit's: made from its specification and its
+// Bundle is a container for runc that is the same as one of Godwit's: made from its specification and its
 // layers, so that both have the same mounts, namespaces, capabilities, seccomp filter and files. It is the
 // same on both nodes.
-type bundle struct {
+type Bundle struct {
 	bed   *testbed.Bed
 	dir   string // in a node
 	name  string // in runc
-	plug  plug
+	plug  Plug
 	model engine.Container
 	// command runs in the container; nil: the command of the model.
 	command []string
 }
 
-func newBundle(b *testbed.Bed, plug plug, model engine.Container) bundle {
-	return bundle{bed: b, dir: testbed.BenchDir + "/" + plug.name, name: plug.name, plug: plug, model: model}
+// NewBundle returns a bundle for a container made after a model.
+func NewBundle(b *testbed.Bed, plug Plug, model engine.Container) Bundle {
+	return Bundle{bed: b, dir: testbed.BenchDir + "/" + plug.Name, name: plug.Name, plug: plug, model: model}
 }
 
-func (c bundle) rootfs() string { return c.dir + "/rootfs" }
+func (c Bundle) rootfs() string { return c.dir + "/rootfs" }
 
-func (c bundle) images() string { return c.dir + "/images" }
+func (c Bundle) images() string { return c.dir + "/images" }
 
-func (c bundle) work() string { return c.dir + "/work" }
+func (c Bundle) work() string { return c.dir + "/work" }
 
-func (c bundle) config() string { return c.dir + "/criu.conf" }
+func (c Bundle) config() string { return c.dir + "/criu.conf" }
 
 // runc makes a runc command line.
-func (c bundle) runc(args ...string) []string {
+func (c Bundle) runc(args ...string) []string {
 	return append([]string{c.bed.Runc, "--root", c.dir + "/runc"}, args...)
 }
 
-// make makes the bundle in a node. home is the node with Godwit's container.
-func (c bundle) make(ctx context.Context, home, node string) error {
+// Make makes the bundle in a node. home is the node with Godwit's container.
+func (c Bundle) Make(ctx context.Context, home, node string) error {
 	spec, err := c.spec(home)
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ func (c bundle) make(ctx context.Context, home, node string) error {
 }
 
 // spec returns Godwit's own specification of the container, with other paths.
-func (c bundle) spec(home string) (*specs.Spec, error) {
+func (c Bundle) spec(home string) (*specs.Spec, error) {
 	path, err := c.bed.Path(home, filepath.Join(godwitContainers, c.model.Definition.ID, "config.json"))
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (c bundle) spec(home string) (*specs.Spec, error) {
 }
 
 // makeMounts gives every mount that is bound from the node a source of its own.
-func (c bundle) makeMounts(home, node string, spec *specs.Spec) error {
+func (c Bundle) makeMounts(home, node string, spec *specs.Spec) error {
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]
 		if m.Type != "bind" {
@@ -151,8 +152,8 @@ func (c bundle) makeMounts(home, node string, spec *specs.Spec) error {
 	return nil
 }
 
-// mountDir returns a node's source of a mount in the container.
-func (c bundle) mountDir(home, destination string) (string, error) {
+// MountDir returns a node's source of a mount in the container.
+func (c Bundle) MountDir(home, destination string) (string, error) {
 	spec, err := c.spec(home)
 	if err != nil {
 		return "", err
@@ -166,10 +167,10 @@ func (c bundle) mountDir(home, destination string) (string, error) {
 }
 
 // layers returns the directories of the image in a node, the uppermost first, in overlayfs's format.
-func (c bundle) layers(node string) (string, error) {
+func (c Bundle) layers(node string) (string, error) {
 	var lower []string
 	for _, digest := range c.model.Definition.Layers {
-		dir := filepath.Join(godwitLayers, strings.Replace(digest, ":", "/", 1), "fs")
+		dir := filepath.Join(GodwitLayers, strings.Replace(digest, ":", "/", 1), "fs")
 		if !c.bed.Has(node, dir) {
 			return "", fmt.Errorf("node %s has no layer %s", node, dir)
 		}
@@ -178,14 +179,14 @@ func (c bundle) layers(node string) (string, error) {
 	return strings.Join(lower, ":"), nil
 }
 
-// start runs the container.
-func (c bundle) start(ctx context.Context, node string) error {
+// Start runs the container.
+func (c Bundle) Start(ctx context.Context, node string) error {
 	log := c.dir + "/runc.log"
 	return c.bed.Detached(ctx, node, log, c.runc("--log", log, "run", "-d", "--bundle", c.dir, c.name)...)
 }
 
-// pid returns the PID of the container's first process.
-func (c bundle) pid(ctx context.Context, node string) (int, error) {
+// Pid returns the PID of the container's first process.
+func (c Bundle) Pid(ctx context.Context, node string) (int, error) {
 	out, err := c.bed.Exec(ctx, node, c.runc("state", c.name)...)
 	if err != nil {
 		return 0, err
@@ -197,14 +198,14 @@ func (c bundle) pid(ctx context.Context, node string) (int, error) {
 	return state.Pid, nil
 }
 
-// kill ends the container, if it runs.
-func (c bundle) kill(ctx context.Context, node string) error {
+// Kill ends the container, if it runs.
+func (c Bundle) Kill(ctx context.Context, node string) error {
 	_, err := c.bed.Exec(ctx, node, c.runc("delete", "--force", c.name)...)
 	return err
 }
 
 // checkpoint writes the container's state to memory and ends it.
-func (c bundle) checkpoint(ctx context.Context, node string, options ...string) (float64, error) {
+func (c Bundle) checkpoint(ctx context.Context, node string, options ...string) (float64, error) {
 	for _, dir := range []string{c.images(), c.work()} {
 		if err := c.bed.Empty(node, dir); err != nil {
 			return 0, err
@@ -216,7 +217,7 @@ func (c bundle) checkpoint(ctx context.Context, node string, options ...string) 
 }
 
 // restore restores the container from a directory.
-func (c bundle) restore(ctx context.Context, node, images string, options ...string) (float64, error) {
+func (c Bundle) restore(ctx context.Context, node, images string, options ...string) (float64, error) {
 	args := append([]string{
 		"restore", "--detach", "--bundle", c.dir, "--image-path", images, "--work-path", c.work(),
 		"--tcp-established",
@@ -224,14 +225,18 @@ func (c bundle) restore(ctx context.Context, node, images string, options ...str
 	return c.bed.Time(ctx, node, c.runc(append(args, c.name)...)...)
 }
 
-// remove removes the container from a node completely.
-func (c bundle) remove(ctx context.Context, node string) error {
+// Remove removes the container from a node completely.
+func (c Bundle) Remove(ctx context.Context, node string) error {
 	if !c.bed.Has(node, c.dir) {
 		return nil
 	}
-	err := errors.Join(c.kill(ctx, node), c.bed.All(ctx, node, []string{"umount", c.rootfs()}))
+	err := errors.Join(c.Kill(ctx, node), c.bed.All(ctx, node, []string{"umount", c.rootfs()}))
 	if err != nil {
 		return err
 	}
 	return c.bed.Empty(node, c.dir)
 }
+
+const (
+	GodwitVolumes = "/var/lib/godwit/volumes"
+)

@@ -1,4 +1,4 @@
-package bench
+package moves
 
 import (
 	"bufio"
@@ -16,12 +16,34 @@ import (
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
+// Moved is the result of a move.
+type Moved struct {
+	Resumed  time.Time
+	Came     float64 // bytes of its memory; all, unless…
+	Partly   bool    // …it did not come in time
+	Measured []results.Measurement
+}
+
+// pushed notes when all memory was there, and how much of it came after the resume.
+func (m *Moved) pushed(at time.Time, size float64) {
+	took := at.Sub(m.Resumed).Seconds()
+	m.Measured = append(m.Measured, results.Measurement{results.Push, took},
+		results.Measurement{results.Goodput, size / took})
+}
+
+// unfinished notes that only this much memory has come so far.
+func (m *Moved) unfinished(at time.Time, came float64) {
+	m.Partly, m.Came = true, came
+	m.Measured = append(m.Measured, results.Measurement{results.Came, came},
+		results.Measurement{results.Goodput, came / at.Sub(m.Resumed).Seconds()})
+}
+
 const (
 	lazyPort = 8731
 	// The patience with a peer that brings the memory, beyond the link's time; the memory received until
 	// then is reported.
-	peerPatience  = time.Minute
-	quickPatience = 3 * time.Second
+	PeerPatience  = time.Minute
+	QuickPatience = 3 * time.Second
 	// peerEnds is how long a peer may take at its end.
 	peerEnds = 10 * time.Second
 	// pipeSize is the size of the pipes into which CRIU puts the pages that it serves. Without
@@ -32,8 +54,8 @@ const (
 	pipeLimit = "/proc/sys/fs/pipe-max-size"
 )
 
-// allowPipes raises the limit so that CRIU can serve pages. The returned function restores the old value.
-func allowPipes() (func() error, error) {
+// AllowPipes raises the limit so that CRIU can serve pages. The returned function restores the old value.
+func AllowPipes() (func() error, error) {
 	text, err := os.ReadFile(pipeLimit)
 	if err != nil {
 		return nil, fmt.Errorf("limit of pipes: %w", err)
@@ -54,55 +76,58 @@ func allowPipes() (func() error, error) {
 	return func() error { return set(before) }, set(pipeSize)
 }
 
-// lazyWay is CRIU's own lazy migration through runc: runc checkpoint --lazy-pages serves the memory of the
+// Lazy is CRIU's own lazy migration through runc: runc checkpoint --lazy-pages serves the memory of the
 // frozen processes, criu lazy-pages at the target fetches it while they run. Everything else goes by rsync,
 // without compression.
-type lazyWay struct {
-	peer
-	container bundle
+type Lazy struct {
+	Peer
+	Container Bundle
 	patience  time.Duration
-	size      float64  // of a service's memory
+	Size      float64  // of a service's memory
 	leaving   *leaving // of the last move
 	fetching  *fetcher // of the last move; nil if it has ended
 }
 
-func newLazyWay(b *testbed.Bed, w containerWorkload, model bundle, patience time.Duration) *lazyWay {
-	if w.memory != nil {
+// NewLazy returns CRIU's way for a container made after a model. patience bounds the wait for its memory.
+func NewLazy(b *testbed.Bed, w Workload, model Bundle, patience time.Duration) *Lazy {
+	if w.Memory != nil {
 		model.command = w.command()
 	}
-	return &lazyWay{peer: peer{bed: b, workload: w, plug: model.plug, at: testbed.Nodes[0]}, container: model,
+	return &Lazy{Peer: Peer{Bed: b, Workload: w, Plug: model.plug, At: testbed.Nodes[0]}, Container: model,
 		patience: patience}
 }
 
-func (l *lazyWay) name() string { return wayLazy }
+// Name is the name of the way.
+func (l *Lazy) Name() string { return WayLazy }
 
-func (l *lazyWay) start(ctx context.Context) error {
-	for _, node := range []string{testbed.Other(l.at), l.at} {
-		if err := l.container.make(ctx, testbed.Nodes[0], node); err != nil {
+// Start starts the container on the first node.
+func (l *Lazy) Start(ctx context.Context) error {
+	for _, node := range []string{testbed.Other(l.At), l.At} {
+		if err := l.Container.Make(ctx, testbed.Nodes[0], node); err != nil {
 			return err
 		}
 	}
 	// On both nodes, so that both have the devices that runc makes.
-	if err := l.container.start(ctx, testbed.Other(l.at)); err != nil {
+	if err := l.Container.Start(ctx, testbed.Other(l.At)); err != nil {
 		return err
 	}
-	if err := l.container.kill(ctx, testbed.Other(l.at)); err != nil {
+	if err := l.Container.Kill(ctx, testbed.Other(l.At)); err != nil {
 		return err
 	}
-	if err := l.container.start(ctx, l.at); err != nil {
+	if err := l.Container.Start(ctx, l.At); err != nil {
 		return err
 	}
-	return l.connect(ctx, l.container.pid)
+	return l.connect(ctx, l.Container.Pid)
 }
 
-// dial connects to the program, on its current node.
-func (l *lazyWay) dial(ctx context.Context) (net.Conn, error) {
-	return l.bed.DialProgram(ctx, l.at, l.plug.server(l.workload.memory.Listen))
+// Dial connects to the program, on its current node.
+func (l *Lazy) Dial(ctx context.Context) (net.Conn, error) {
+	return l.Bed.DialProgram(ctx, l.At, l.Plug.Server(l.Workload.Memory.Listen))
 }
 
-// keepsConnections returns false: nothing moves the container's address, so a connection from elsewhere
+// KeepsConnections returns false: nothing moves the container's address, so a connection from elsewhere
 // breaks.
-func (l *lazyWay) keepsConnections() bool { return false }
+func (l *Lazy) KeepsConnections() bool { return false }
 
 // leaving is a runc checkpoint that serves pages.
 type leaving struct {
@@ -113,10 +138,10 @@ type leaving struct {
 
 // leave begins the checkpoint and returns when the frozen processes' pages are served, with the seconds
 // until then.
-func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
-	c := l.container
+func (l *Lazy) leave(ctx context.Context) (*leaving, float64, error) {
+	c := l.Container
 	for _, dir := range []string{c.images(), c.work()} {
-		if err := l.bed.Empty(l.at, dir); err != nil {
+		if err := l.Bed.Empty(l.At, dir); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -127,7 +152,7 @@ func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	left := &leaving{end: cancel}
 	var err error
-	if left.cmd, err = l.bed.Command(ctx, l.at, args); err != nil {
+	if left.cmd, err = l.Bed.Command(ctx, l.At, args); err != nil {
 		return left, 0, err
 	}
 	out, err := left.cmd.StdoutPipe()
@@ -135,7 +160,7 @@ func (l *lazyWay) leave(ctx context.Context) (*leaving, float64, error) {
 		err = left.cmd.Start()
 	}
 	if err != nil {
-		return left, 0, fmt.Errorf("node %s: runc checkpoint: %w", l.at, err)
+		return left, 0, fmt.Errorf("node %s: runc checkpoint: %w", l.At, err)
 	}
 	left.lines = bufio.NewScanner(out)
 	seconds, err := left.next()
@@ -169,27 +194,27 @@ type fetcher struct {
 }
 
 // fetch starts criu lazy-pages and waits until a restore can begin.
-func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
-	if err := l.bed.Empty(to, l.container.work()); err != nil {
+func (l *Lazy) fetch(ctx context.Context, to string) (*fetcher, error) {
+	if err := l.Bed.Empty(to, l.Container.work()); err != nil {
 		return nil, err
 	}
-	source, err := l.bed.Lab.Address(l.at)
+	source, err := l.Bed.Lab.Address(l.At)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	f := &fetcher{end: cancel, ended: make(chan struct{})}
-	cmd, err := l.bed.Command(ctx, to, []string{
-		l.bed.CRIU.Path, "lazy-pages", "--page-server", "--address", source.String(), "--port",
+	cmd, err := l.Bed.Command(ctx, to, []string{
+		l.Bed.CRIU.Path, "lazy-pages", "--page-server", "--address", source.String(), "--port",
 		strconv.Itoa(lazyPort),
-		"--images-dir", testbed.Incoming, "--work-dir", l.container.work(), "--log-file", "lazy-pages.log",
+		"--images-dir", testbed.Incoming, "--work-dir", l.Container.work(), "--log-file", "lazy-pages.log",
 		"--verbosity=1",
 	})
 	if err == nil {
-		f.log, err = l.bed.Path(to, l.container.work()+"/lazy-pages.log")
+		f.log, err = l.Bed.Path(to, l.Container.work()+"/lazy-pages.log")
 	}
 	if err == nil {
-		f.socket = l.container.work() + "/lazy-pages.socket"
+		f.socket = l.Container.work() + "/lazy-pages.socket"
 		err = cmd.Start()
 	}
 	if err != nil {
@@ -200,7 +225,7 @@ func (l *lazyWay) fetch(ctx context.Context, to string) (*fetcher, error) {
 		f.err = cmd.Wait()
 		close(f.ended)
 	}()
-	for !l.bed.Has(to, f.socket) {
+	for !l.Bed.Has(to, f.socket) {
 		select {
 		case <-f.ended:
 			cancel()
@@ -225,53 +250,53 @@ func (f *fetcher) close() {
 	}
 }
 
-// move returns when all memory has come, or the wait is given up.
-func (l *lazyWay) move(ctx context.Context, atResume func()) (moved, error) {
-	from, to := l.at, testbed.Other(l.at)
-	if err := plugIn(ctx, l.bed, to, l.plug); err != nil {
-		return moved{}, err
+// Move returns when all memory has come, or the wait is given up.
+func (l *Lazy) Move(ctx context.Context, atResume func()) (Moved, error) {
+	from, to := l.At, testbed.Other(l.At)
+	if err := plugIn(ctx, l.Bed, to, l.Plug); err != nil {
+		return Moved{}, err
 	}
 	left, ready, err := l.leave(ctx)
 	l.leaving = left
 	if err != nil {
-		return moved{}, err
+		return Moved{}, err
 	}
-	size, err := l.bed.SizeOf(from, l.container.images())
+	size, err := l.Bed.SizeOf(from, l.Container.images())
 	if err != nil {
-		return moved{}, err
+		return Moved{}, err
 	}
-	copied, err := l.bed.Copy(ctx, from, l.container.images()+"/")
+	copied, err := l.Bed.Copy(ctx, from, l.Container.images()+"/")
 	if err != nil {
-		return moved{}, err
+		return Moved{}, err
 	}
 	began := time.Now()
 	if l.fetching, err = l.fetch(ctx, to); err != nil {
-		return moved{}, err
+		return Moved{}, err
 	}
 	connected := time.Since(began).Seconds()
-	restore, err := l.container.restore(ctx, to, testbed.Incoming, "--lazy-pages")
+	restore, err := l.Container.restore(ctx, to, testbed.Incoming, "--lazy-pages")
 	if err != nil {
-		return moved{}, fmt.Errorf("%w%s", err, testbed.Tail(l.fetching.log))
+		return Moved{}, fmt.Errorf("%w%s", err, testbed.Tail(l.fetching.log))
 	}
-	result := moved{resumed: time.Now(), measured: []results.Measurement{
+	result := Moved{Resumed: time.Now(), Measured: []results.Measurement{
 		{results.Downtime, ready + copied + connected + restore},
 		{results.Checkpoint, ready}, {results.Copy, copied}, {results.Connect, connected},
 		{results.Restore, restore},
 		{results.Images, size},
 	}}
-	l.at = to
+	l.At = to
 	atResume()
 	err = l.await(ctx, &result)
 	return result, err
 }
 
 // await waits for the rest of the memory.
-func (l *lazyWay) await(ctx context.Context, result *moved) error {
-	size := l.size
-	if l.workload.memory != nil {
-		size = float64(l.workload.memory.Size)
+func (l *Lazy) await(ctx context.Context, result *Moved) error {
+	size := l.Size
+	if l.Workload.Memory != nil {
+		size = float64(l.Workload.Memory.Size)
 	}
-	needed := time.Duration(size / l.bed.Bandwidth * float64(time.Second))
+	needed := time.Duration(size / l.Bed.Bandwidth * float64(time.Second))
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -284,11 +309,11 @@ func (l *lazyWay) await(ctx context.Context, result *moved) error {
 		return err
 	case <-time.After(needed + l.patience):
 	}
-	pid, err := l.container.pid(ctx, l.at)
+	pid, err := l.Container.Pid(ctx, l.At)
 	if err != nil {
 		return err
 	}
-	came, err := l.bed.MemoryOf(l.at, pid)
+	came, err := l.Bed.MemoryOf(l.At, pid)
 	if err != nil {
 		return err
 	}
@@ -296,9 +321,9 @@ func (l *lazyWay) await(ctx context.Context, result *moved) error {
 	return nil
 }
 
-// stop ends the daemon first: CRIU at the source then ends its tasks by itself. While CRIU traces them,
+// Stop ends the daemon first: CRIU at the source then ends its tasks by itself. While CRIU traces them,
 // nothing else can.
-func (l *lazyWay) stop(ctx context.Context) error {
+func (l *Lazy) Stop(ctx context.Context) error {
 	if l.fetching != nil {
 		l.fetching.close()
 		l.fetching = nil
@@ -307,6 +332,6 @@ func (l *lazyWay) stop(ctx context.Context) error {
 		l.leaving.close()
 		l.leaving = nil
 	}
-	return errors.Join(l.disconnect(), l.container.remove(ctx, testbed.Nodes[0]),
-		l.container.remove(ctx, testbed.Nodes[1]))
+	return errors.Join(l.Disconnect(), l.Container.Remove(ctx, testbed.Nodes[0]),
+		l.Container.Remove(ctx, testbed.Nodes[1]))
 }
