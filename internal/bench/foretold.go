@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 	"github.com/godwit/godwit/internal/migration"
@@ -55,7 +56,7 @@ func foretoldModes() []string {
 // foretold is a workload that is moved in all modes over several links, with a prediction before each move.
 type foretold struct {
 	moves.Workload
-	app   *app // of a study; nil: none
+	app   *services.App // of a study; nil: none
 	links []string
 	ways  []string
 	runs  int
@@ -68,8 +69,8 @@ func foretolds() []foretold {
 		return foretold{Workload: w, links: links, ways: append(foretoldModes(), moves.WayAuto), runs: 3,
 			quick: quick}
 	}
-	coap := coapApp(500)
-	service := of(moves.Workload{Name: coap.name, Image: coap.image}, 0)
+	coap := services.CoAP(500)
+	service := of(moves.Workload{Name: coap.Name, Image: coap.Image}, 0)
 	service.app, service.links = &coap, links[:2]
 	shell := of(moves.Workload{Name: "shell", Image: "busybox",
 		Args: []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"}}, 1)
@@ -154,9 +155,9 @@ type seer struct {
 func newSeer(ctx context.Context, s *testbed.Suite, f foretold, archive string) (*seer, error) {
 	none := func(context.Context) error { return nil }
 	if f.app != nil {
-		g := newGodwitApp(s.Bed, *f.app, archive)
-		served := func(ctx context.Context) error { return awaitAnswers(ctx, g.client) }
-		return &seer{g.Godwit, g.stop, g.check, served}, g.start(ctx, testbed.Nodes[:]...)
+		g := services.NewContainer(s.Bed, *f.app, archive)
+		served := func(ctx context.Context) error { return services.AwaitAnswers(ctx, g.Client) }
+		return &seer{g.Godwit, g.Stop, g.Check, served}, g.Start(ctx, testbed.Nodes[:]...)
 	}
 	g := moves.NewGodwit(s.Bed, migration.Auto, f.Workload, archive)
 	one := &seer{g, g.Stop, none, none}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/migration"
@@ -87,7 +88,7 @@ func (s *studyRun) try(ctx context.Context, t trial) error {
 		return nil
 	}
 	s.Say("%s: the image is made", t.title())
-	archive, err := labimage.Build(ctx, t.app.image, s.Config.ImageCache)
+	archive, err := labimage.Build(ctx, t.app.Image, s.Config.ImageCache)
 	if err != nil {
 		return err
 	}
@@ -109,13 +110,13 @@ func (s *studyRun) try(ctx context.Context, t trial) error {
 
 // tryGodwit moves one container with its client back and forth, in all of Godwit's ways in turn.
 func (s *studyRun) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
-	g := newGodwitApp(s.Bed, t.app, archive)
-	defer func() { err = errors.Join(err, g.stop(context.WithoutCancel(ctx))) }()
+	g := services.NewContainer(s.Bed, t.app, archive)
+	defer func() { err = errors.Join(err, g.Stop(context.WithoutCancel(ctx))) }()
 	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return err
 	}
 	s.Say("%s: the container is made", t.title())
-	if err := g.start(ctx, testbed.Nodes[:]...); err != nil {
+	if err := g.Start(ctx, testbed.Nodes[:]...); err != nil {
 		return err
 	}
 	for _, link := range t.links {
@@ -128,11 +129,12 @@ func (s *studyRun) tryGodwit(ctx context.Context, t trial, archive string, ways 
 		}
 	}
 	s.Say("%s: what it has is looked at", t.title())
-	return g.check(ctx)
+	return g.Check(ctx)
 }
 
 // tryOver measures all ways over one link.
-func (s *studyRun) tryOver(ctx context.Context, t trial, g *godwitApp, link string, ways []string) error {
+func (s *studyRun) tryOver(ctx context.Context, t trial, g *services.Container, link string,
+	ways []string) error {
 	all := s.newTrialSeries(t, link, ways)
 	if err := s.ChangeLink(ctx, link); err != nil {
 		return err
@@ -143,13 +145,13 @@ func (s *studyRun) tryOver(ctx context.Context, t trial, g *godwitApp, link stri
 				continue
 			}
 			s.Say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
-			measured, points, err := g.moveBy(ctx, way)
+			measured, points, err := moveBy(ctx, g, way)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if err != nil {
 				s.GiveUp(all[i], err)
-				if g.lost(ctx) {
+				if g.Lost(ctx) {
 					return err
 				}
 				continue
@@ -209,31 +211,31 @@ func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways 
 func (s *studyRun) tryAbsentOnce(
 	ctx context.Context, t trial, archive, link, way string,
 ) (measured []results.Measurement, points [][2]float64, err error) {
-	g := newGodwitApp(s.Bed, t.app, archive)
+	g := services.NewContainer(s.Bed, t.app, archive)
 	defer func() {
-		err = errors.Join(err, g.stop(context.WithoutCancel(ctx)))
+		err = errors.Join(err, g.Stop(context.WithoutCancel(ctx)))
 		for _, node := range testbed.Nodes {
-			err = errors.Join(err, forgetNamed(context.WithoutCancel(ctx), s.Bed, node, t.app.image))
+			err = errors.Join(err, forgetNamed(context.WithoutCancel(ctx), s.Bed, node, t.app.Image))
 		}
 	}()
 	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return nil, nil, err
 	}
 	for _, node := range testbed.Nodes { // leftovers of an earlier workload with the same image
-		if err := forgetNamed(ctx, s.Bed, node, t.app.image); err != nil {
+		if err := forgetNamed(ctx, s.Bed, node, t.app.Image); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := g.start(ctx, testbed.Nodes[0]); err != nil {
+	if err := g.Start(ctx, testbed.Nodes[0]); err != nil {
 		return nil, nil, err
 	}
 	if err := s.ChangeLink(ctx, link); err != nil {
 		return nil, nil, err
 	}
-	if measured, points, err = g.moveBy(ctx, way); err != nil {
+	if measured, points, err = moveBy(ctx, g, way); err != nil {
 		return nil, nil, err
 	}
-	return measured, points, g.check(ctx)
+	return measured, points, g.Check(ctx)
 }
 
 // withLimits adds a lower bound of the time for as many bytes: bytes over bandwidth.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 )
 
 // Requirements beyond the studies' figures.
@@ -82,7 +83,7 @@ func (judged) staged() []string { return []string{wayStagedAuto, wayStagedPreCop
 func (j judged) all() []results.Asked {
 	study, name, _ := strings.Cut(strings.TrimPrefix(j.workload, "study "), ": ")
 	switch {
-	case study == "a" && name == busyboxApp().name:
+	case study == "a" && name == services.Busybox().Name:
 		return j.busybox()
 	case study == "a":
 		return j.recogniser()
@@ -135,7 +136,8 @@ func (j judged) coap() []results.Asked {
 }
 
 func (j judged) follow(name string) []results.Asked {
-	total := map[string]float64{blankApp().name: askedBlankTotal, videoApp().name: askedVideoTotal}
+	total := map[string]float64{services.Blank().Name: askedBlankTotal,
+		services.Video().Name: askedVideoTotal}
 	asked := []results.Asked{j.atMost("downtime", j.best(results.Downtime, j.ways()...), results.Downtime,
 		askedFollowDowntime)}
 	if workload, absent := strings.CutSuffix(name, imageNotThere); absent {

@@ -2,19 +2,18 @@ package bench
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 // request moves the container to the other node.
-func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]results.Measurement, error) {
+func request(ctx context.Context, g *services.Container, mode migration.Mode) ([]results.Measurement, error) {
 	var report migration.Report
 	command := []string{"migrate", g.Container(), testbed.Other(g.At), "--json", "--mode"}
 	switch mode {
@@ -46,22 +45,13 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]results
 const modeStopped migration.Mode = "restart 0"
 
 // stage copies the container's memory to the other node before the request to move.
-func (g *godwitApp) stage(ctx context.Context) ([]results.Measurement, error) {
+func stage(ctx context.Context, g *services.Container) ([]results.Measurement, error) {
 	began := time.Now()
 	sent, err := g.Bed.Counted(func() error {
 		_, err := g.Bed.Exec(ctx, g.At, testbed.Program, "stage", g.Container(), testbed.Other(g.At))
 		return err
 	})
 	return []results.Measurement{{metricStage, time.Since(began).Seconds()}, {metricStageBytes, sent}}, err
-}
-
-// removeVolume removes a volume of Godwit's from a node that may have it.
-func removeVolume(b *testbed.Bed, node, name string) error {
-	path, err := b.Path(node, filepath.Join(moves.GodwitVolumes, name))
-	if err != nil {
-		return err
-	}
-	return os.RemoveAll(path)
 }
 
 // forgetNamed removes an image from a node that may have it.

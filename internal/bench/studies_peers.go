@@ -13,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/engine"
 )
@@ -23,20 +24,20 @@ func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways [
 	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return err
 	}
-	w := moves.Workload{Image: t.app.image, Args: t.app.args}
+	w := moves.Workload{Image: t.app.Image, Args: t.app.Args}
 	model := moves.NewGodwit(s.Bed, moves.WayModel, w, archive)
 	for _, node := range testbed.Nodes {
 		if _, err := s.Bed.Exec(ctx, node, testbed.Program, "image", "load", archive); err != nil {
 			return err
 		}
 	}
-	if err := model.Run(ctx, t.app.runFlags()...); err != nil {
+	if err := model.Run(ctx, t.app.RunFlags()...); err != nil {
 		return err
 	}
 	defer func() {
 		_, rmErr := s.Bed.Exec(context.WithoutCancel(ctx), model.At, testbed.Program, "rm", "--force",
 			model.Container())
-		err = errors.Join(err, rmErr, removeVolume(s.Bed, model.At, studyVolume))
+		err = errors.Join(err, rmErr, services.RemoveVolume(s.Bed, model.At, services.Volume))
 	}()
 	container, err := model.Inspect(ctx)
 	if err != nil {
@@ -74,7 +75,7 @@ type mover interface {
 }
 
 func (s *studyRun) newMover(
-	way string, of *app, w moves.Workload, archive string, model engine.Container,
+	way string, of *services.App, w moves.Workload, archive string, model engine.Container,
 ) mover {
 	switch way {
 	case moves.WayRsync:
@@ -138,16 +139,16 @@ func (s *studyRun) movePeer(
 			return nil, nil, err
 		}
 	}
-	client, err := t.app.connect(ctx, func(ctx context.Context) (net.Conn, error) {
+	client, err := t.app.Connect(ctx, func(ctx context.Context) (net.Conn, error) {
 		machine, address := m.where()
-		return s.Bed.Lab.Dial(ctx, machine, t.app.network, address)
+		return s.Bed.Lab.Dial(ctx, machine, t.app.Network, address)
 	}, first)
 	if err != nil {
 		return nil, nil, err
 	}
 	end := sync.OnceValue(client.Close)
 	defer func() { err = errors.Join(err, end()) }()
-	if err := awaitAnswers(ctx, client); err != nil {
+	if err := services.AwaitAnswers(ctx, client); err != nil {
 		return nil, nil, err
 	}
 	if !m.keepsClient() { // its connection would break
@@ -163,12 +164,12 @@ func (s *studyRun) movePeer(
 	if err != nil || !m.keepsClient() {
 		return withLimits(withTotal(measured), s.Bed.Bandwidth, testbed.RTTOf(link)), nil, err
 	}
-	if err := awaitAnswers(ctx, client); err != nil {
+	if err := services.AwaitAnswers(ctx, client); err != nil {
 		return nil, nil, err
 	}
 	measured = append(measured, results.Measurement{results.Gap, client.Answers().Gap(requested).Seconds()})
 	seen = points(client, requested)
-	checking, cancel := context.WithTimeout(ctx, appPatience)
+	checking, cancel := context.WithTimeout(ctx, services.Patience)
 	defer cancel()
 	return withLimits(measured, s.Bed.Bandwidth, testbed.RTTOf(link)), seen, client.Check(checking)
 }
@@ -193,7 +194,7 @@ func withTotal(measured []results.Measurement) []results.Measurement {
 // peerMover is a way of the suite switchover.
 type peerMover struct {
 	moves.Way
-	app    *app
+	app    *services.App
 	cannot func(context.Context) error // returns why this machine cannot use this way
 }
 
@@ -204,11 +205,11 @@ func (p peerMover) afresh() bool { return false }
 func (p peerMover) where() (machine, address string) {
 	switch w := p.Way.(type) {
 	case *moves.Rsync:
-		return w.At, w.Plug.Server(p.app.port)
+		return w.At, w.Plug.Server(p.app.Port)
 	case moves.PreDump:
-		return w.At, w.Plug.Server(p.app.port)
+		return w.At, w.Plug.Server(p.app.Port)
 	case *moves.Podman:
-		return w.At, w.Plug.Server(p.app.port)
+		return w.At, w.Plug.Server(p.app.Port)
 	}
 	return "", ""
 }
@@ -216,7 +217,7 @@ func (p peerMover) where() (machine, address string) {
 // lazyMover is CRIU's own lazy migration.
 type lazyMover struct {
 	*moves.Lazy
-	app *app
+	app *services.App
 }
 
 func (l lazyMover) keepsClient() bool { return false }
@@ -224,7 +225,7 @@ func (l lazyMover) keepsClient() bool { return false }
 func (l lazyMover) afresh() bool { return true }
 
 func (l lazyMover) where() (machine, address string) {
-	return l.At, l.Plug.Server(l.app.port)
+	return l.At, l.Plug.Server(l.app.Port)
 }
 
 // Move notes the size of the memory, and adds the push to the total time.
@@ -257,14 +258,14 @@ func (l lazyMover) Move(ctx context.Context) ([]results.Measurement, error) {
 // at all; then the service is stopped, the volume copied again, and the service started on the other node.
 type restartMover struct {
 	moves.Peer
-	app       *app
+	app       *services.App
 	container moves.Bundle
 	ahead     bool // with a first copy
 	now       atomic.Value
 }
 
 func newRestartMover(
-	b *testbed.Bed, of *app, w moves.Workload, model engine.Container, ahead bool,
+	b *testbed.Bed, of *services.App, w moves.Workload, model engine.Container, ahead bool,
 ) *restartMover {
 	plug := moves.Plug{Name: "restart", Number: 5}
 	r := &restartMover{
@@ -287,7 +288,7 @@ func (r *restartMover) keepsClient() bool { return true }
 func (r *restartMover) afresh() bool { return true }
 
 func (r *restartMover) where() (machine, address string) {
-	return r.now.Load().(string), r.Plug.Server(r.app.port)
+	return r.now.Load().(string), r.Plug.Server(r.app.Port)
 }
 
 func (r *restartMover) Start(ctx context.Context) error {
@@ -303,7 +304,7 @@ func (r *restartMover) Start(ctx context.Context) error {
 
 func (r *restartMover) Move(ctx context.Context) ([]results.Measurement, error) {
 	from, to := r.At, testbed.Other(r.At)
-	dir, err := r.container.MountDir(testbed.Nodes[0], r.app.volume)
+	dir, err := r.container.MountDir(testbed.Nodes[0], r.app.Volume)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
@@ -27,7 +28,8 @@ func publishedFigures() []published {
 	follow := func(downMilliseconds, total float64) []results.Measurement {
 		return []results.Measurement{{results.Downtime, downMilliseconds / 1e3}, {results.Total, total}}
 	}
-	face, video, blank, rabbit := recogniserApp().name, videoApp().name, blankApp().name, "rabbitmq"
+	face, video, blank, rabbit := services.Recogniser().Name, services.Video().Name, services.Blank().Name,
+		"rabbitmq"
 	all := []published{
 		{"a", face, linkStudyA5, wayStudy, handoff(48.9, 48.1, 115.2, 22.6)},
 		{"a", face, linkStudyA10, wayStudy, handoff(28.5, 27.9, 119.4, 22.2)},
@@ -48,7 +50,8 @@ func publishedFigures() []published {
 	}
 	for _, link := range []string{linkStudyA5, linkStudyA10, linkStudyA20, linkStudyA50, linkStudyA100,
 		linkStudyA500} {
-		all = append(all, published{"a", busyboxApp().name, link, wayStudy, handoff(3.1, 2.7, 0.01, 0.03)})
+		all = append(all,
+			published{"a", services.Busybox().Name, link, wayStudy, handoff(3.1, 2.7, 0.01, 0.03)})
 	}
 	return all
 }
@@ -69,7 +72,7 @@ func withPublished(rows []results.Row) []results.Row {
 func publishedOf(workload, link string) []results.Row {
 	var rows []results.Row
 	for _, p := range publishedFigures() {
-		t := trial{study: p.study, app: app{name: p.app}}
+		t := trial{study: p.study, app: services.App{Name: p.app}}
 		if t.title() != workload || p.link != link {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
@@ -16,7 +17,8 @@ import (
 // is measured twice.
 func TestResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "studies.json")
-	box, film := trial{study: "a", app: busyboxApp(), runs: 2}, trial{study: "c", app: videoApp(), runs: 2}
+	box, film := trial{study: "a", app: services.Busybox(), runs: 2},
+		trial{study: "c", app: services.Video(), runs: 2}
 	measure := func(of trial, ways ...string) *studyRun {
 		s := &studyRun{Suite: &testbed.Suite{Config: testbed.Config{File: file, Resume: true},
 			Began: time.Now()},

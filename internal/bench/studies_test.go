@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/bench/benchtest"
 	"github.com/godwit/godwit/internal/bench/moves"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
@@ -16,20 +17,20 @@ import (
 // says so, all workloads in all modes, RabbitMQ with fewer messages.
 func shortTrials() []trial {
 	modes := []string{moves.WayAuto, moves.WayCold, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
-	system := blankApp()
-	system.image = "system"
+	system := services.Blank()
+	system.Image = "system"
 	short := []trial{
-		{study: "a", app: busyboxApp(), ways: []string{moves.WayRsync, moves.WayAuto, wayStagedHybrid}},
+		{study: "a", app: services.Busybox(), ways: []string{moves.WayRsync, moves.WayAuto, wayStagedHybrid}},
 		{study: "c", app: system, ways: []string{moves.WayPreCopy, moves.WayPostCopy}},
 	}
 	if os.Getenv("GODWIT_STUDIES") == "all" {
 		short[0].ways, short[1].ways = append([]string{moves.WayRsync, wayStagedHybrid}, modes...), modes
 		short = append(short,
-			trial{study: "a", app: recogniserApp(), ways: append(modes, moves.WayRsync)},
-			trial{study: "b", app: coapApp(500), ways: append(modes, moves.WayRsync, moves.WayLazy)},
-			trial{study: "c", app: videoApp(), ways: modes},
-			trial{study: "c", app: blankApp(), ways: []string{moves.WayPreCopy}, absent: true},
-			trial{study: "d", app: brokerApp(20e6, 20),
+			trial{study: "a", app: services.Recogniser(), ways: append(modes, moves.WayRsync)},
+			trial{study: "b", app: services.CoAP(500), ways: append(modes, moves.WayRsync, moves.WayLazy)},
+			trial{study: "c", app: services.Video(), ways: modes},
+			trial{study: "c", app: services.Blank(), ways: []string{moves.WayPreCopy}, absent: true},
+			trial{study: "d", app: services.Broker(20e6, 20),
 				ways: append(modes, moves.WayRestart, moves.WayStopped, wayRestartRsync)},
 		)
 	}
@@ -67,7 +68,7 @@ func TestStudies(t *testing.T) {
 		}
 	}
 	for _, trace := range result.Traces {
-		if len(trace.Points) < settled {
+		if len(trace.Points) < services.Settled {
 			t.Errorf("%s, %s: the client had %d answers", trace.Workload, trace.Way, len(trace.Points))
 		}
 	}
@@ -96,7 +97,7 @@ func TestTrials(t *testing.T) {
 		}
 	}
 	for _, p := range publishedFigures() {
-		of := trial{study: p.study, app: app{name: p.app}}
+		of := trial{study: p.study, app: services.App{Name: p.app}}
 		if !known[of.title()+p.link] {
 			t.Errorf("figures are published of %s, %s, which is not measured", of.title(), p.link)
 		}
@@ -134,7 +135,7 @@ func TestSelectedTrials(t *testing.T) {
 }
 
 func TestJudgeStudies(t *testing.T) {
-	workload := (&trial{study: "a", app: recogniserApp()}).title()
+	workload := (&trial{study: "a", app: services.Recogniser()}).title()
 	value := func(way, metric string, v float64) results.Row {
 		return results.Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/services"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
@@ -57,7 +58,7 @@ const imageNotThere = ", image not there"
 // trial is one workload of a study.
 type trial struct {
 	study  string
-	app    app
+	app    services.App
 	links  []string // a quick run uses the first
 	ways   []string
 	absent bool     // the target has no part of the image
@@ -67,7 +68,7 @@ type trial struct {
 }
 
 func (t *trial) title() string {
-	title := fmt.Sprintf("study %s: %s", t.study, t.app.name)
+	title := fmt.Sprintf("study %s: %s", t.study, t.app.Name)
 	if t.absent {
 		title += imageNotThere
 	}
@@ -89,30 +90,35 @@ func trials() []trial {
 	fast := []string{testbed.LinkFast}
 	follow := with([]string{moves.WayRsync, moves.WayPreDump}, staged)
 	return []trial{
-		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged),
+		{study: "a", app: services.Busybox(), links: studyA, ways: with(peers, staged),
 			few: with(peers, modes, []string{wayStagedAuto}), runs: 6, quick: 1},
 		{
-			study: "a", app: recogniserApp(), links: studyA, ways: with(peers, staged), runs: 6, quick: 1,
+			study: "a", app: services.Recogniser(), links: studyA, ways: with(peers, staged), runs: 6,
+			quick: 1,
 			few: []string{moves.WayRsync, moves.WayPreDump, moves.WayAuto, moves.WayCold, moves.WayPostCopy,
 				wayStagedAuto},
 		},
 		{
-			study: "b", app: coapApp(500), links: []string{linkManagement, testbed.LinkMobility},
+			study: "b", app: services.CoAP(500), links: []string{linkManagement, testbed.LinkMobility},
 			ways: with(peers, modes), runs: 6, quick: 1,
 			few: with([]string{moves.WayRsync, moves.WayPreDump, moves.WayLazy}, modes),
 		},
-		{study: "b", app: coapApp(10), links: []string{linkManagement, testbed.LinkMobility},
+		{study: "b", app: services.CoAP(10), links: []string{linkManagement, testbed.LinkMobility},
 			ways: with(peers, modes), runs: 6},
-		{study: "c", app: blankApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
-		{study: "c", app: blankApp(), links: fast, ways: modes, few: []string{moves.WayAuto}, absent: true,
-			runs:  6,
+		{study: "c", app: services.Blank(), links: fast, ways: with(peers, staged), few: follow, runs: 6,
 			quick: 1},
-		{study: "c", app: videoApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
-		{study: "c", app: videoApp(), links: fast, ways: modes, few: []string{moves.WayAuto}, absent: true,
-			runs:  6,
+		{study: "c", app: services.Blank(), links: fast, ways: modes, few: []string{moves.WayAuto},
+			absent: true,
+			runs:   6,
+			quick:  1},
+		{study: "c", app: services.Video(), links: fast, ways: with(peers, staged), few: follow, runs: 6,
 			quick: 1},
+		{study: "c", app: services.Video(), links: fast, ways: modes, few: []string{moves.WayAuto},
+			absent: true,
+			runs:   6,
+			quick:  1},
 		{
-			study: "d", app: brokerApp(400e6, 100),
+			study: "d", app: services.Broker(400e6, 100),
 			links: []string{linkStudyD100, linkStudyD50, testbed.LinkStudyD},
 			runs:  6, quick: 1,
 			ways: with([]string{wayStopRsync, wayRestartRsync}, modes,

@@ -46,16 +46,17 @@ var mayImport = map[string]string{
 	"internal/api":   "",
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
-	"internal/bench": "api bench/moves bench/results bench/testbed criu engine kernel lab lab/image " +
-		"lab/workload lab/workload/broker lab/workload/coap lab/workload/face lab/workload/pages " +
-		"lab/workload/player lab/workload/tree memory memory/pipeline migration network predict wire " +
-		"wire/identity",
+	"internal/bench": "api bench/moves bench/results bench/services bench/testbed criu engine kernel lab " +
+		"lab/image lab/workload lab/workload/pages lab/workload/player lab/workload/tree memory " +
+		"memory/pipeline migration network predict wire wire/identity",
 	"internal/bench/page":      "bench/results",
 	"internal/bench/results":   "",
 	"internal/bench/testbed":   "bench/results criu lab lab/image lab/workload/pages units",
 	"internal/bench/benchtest": "bench/results bench/testbed lab lab/labtest",
 	"internal/bench/moves": "bench/results bench/testbed criu engine lab lab/image lab/workload " +
 		"lab/workload/pages memory migration",
+	"internal/bench/services": "bench/moves bench/testbed lab lab/image lab/workload lab/workload/broker " +
+		"lab/workload/coap lab/workload/face lab/workload/player",
 	"internal/cli": "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +
