@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/rounds"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
@@ -283,7 +284,7 @@ command starts; it needs no lab:
 A run takes about a minute; --quick takes half of that.`
 
 func newBenchRoundsCommand() *cobra.Command {
-	var config bench.RoundsConfig
+	var config rounds.Config
 	var file string
 	cmd := &cobra.Command{
 		Use:   "rounds",
@@ -297,10 +298,10 @@ func newBenchRoundsCommand() *cobra.Command {
 	flags.StringVar(&file, "json", "", "write the result to this file")
 	flags.BoolVar(&config.Quick, "quick", false, "fewer samples")
 	flags.StringArrayVar(&config.Experiments, "experiment", nil,
-		"measure only this: "+strings.Join(bench.ExperimentNames(), "; "))
+		"measure only this: "+strings.Join(rounds.Names(), "; "))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-		result, err := bench.Rounds(cmd.Context(), config)
+		result, err := rounds.Run(cmd.Context(), config)
 		return showBench(cmd, result, err, file)
 	}
 	return cmd

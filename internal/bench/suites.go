@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/rounds"
 )
 
 // WriteText prints a result for people: a table for each workload and link, and the requirements.
@@ -14,7 +15,7 @@ func WriteText(w io.Writer, r results.Result) {
 // writeRows prints the rows of a result as its suite prints them.
 func writeRows(w io.Writer, r results.Result) {
 	switch r.Suite {
-	case suiteRounds, suiteNetwork, suiteIdle:
+	case rounds.Name, suiteNetwork, suiteIdle:
 		r.WriteMetrics(w)
 	case suitePostCopy:
 		writeFollowing(r, w)

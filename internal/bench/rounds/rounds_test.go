@@ -1,4 +1,4 @@
-package bench
+package rounds
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // TestExperiments: every experiment works with little memory; a test cannot judge the values.
 func TestExperiments(t *testing.T) {
-	suite := roundsSuite{config: RoundsConfig{Program: benchtest.Build(t).Helper, Quick: true,
+	suite := suite{config: Config{Program: benchtest.Build(t).Helper, Quick: true,
 		Progress: func(line string) { t.Log(line) }}, began: time.Now()}
 	small := experiments()
 	for i := range small {
@@ -45,7 +45,7 @@ func TestExperiments(t *testing.T) {
 func TestInterruptedRounds(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if _, err := Rounds(ctx, RoundsConfig{Program: benchtest.Build(t).Helper, Quick: true}); !errors.Is(err,
+	if _, err := Run(ctx, Config{Program: benchtest.Build(t).Helper, Quick: true}); !errors.Is(err,
 		context.Canceled) {
 		t.Errorf("interrupted rounds end with %v, want %v", err, context.Canceled)
 	}
@@ -67,7 +67,7 @@ func TestDemands(t *testing.T) {
 		t.Errorf("judged %+v, want %+v", got, want)
 	}
 	var text strings.Builder
-	result := results.Result{Suite: suiteRounds, Rows: rows, Asked: got}
+	result := results.Result{Suite: Name, Rows: rows, Asked: got}
 	result.WriteText(&text, func() { result.WriteMetrics(&text) })
 	for _, want := range []string{"3.00 GB/s", "met, 2.00 GB/s to spare", "NOT met: 1.00 s too much (100%)"} {
 		if !strings.Contains(text.String(), want) {
@@ -77,7 +77,7 @@ func TestDemands(t *testing.T) {
 }
 
 func TestBadExperiment(t *testing.T) {
-	if _, err := Rounds(t.Context(), RoundsConfig{Experiments: []string{"doom"}}); err == nil {
+	if _, err := Run(t.Context(), Config{Experiments: []string{"doom"}}); err == nil {
 		t.Error("an unknown experiment is accepted")
 	}
 }

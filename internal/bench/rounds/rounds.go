@@ -1,4 +1,4 @@
-package bench
+package rounds
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
-const suiteRounds = "rounds"
+const Name = "rounds"
 
-// RoundsConfig configures the suite rounds.
-type RoundsConfig struct {
+// Config configures the suite rounds.
+type Config struct {
 	Program     string   // godwit-lab, which runs the workload; default: this program
 	Quick       bool     // fewer samples
 	Experiments []string // all if empty
@@ -36,13 +36,13 @@ type experiment struct {
 	measure func(context.Context, *subject) ([]results.Measurement, error)
 }
 
-// ExperimentNames lists the experiments of Rounds.
-func ExperimentNames() []string { return testbed.NamesOf(experiments(), experiment.title) }
+// Names lists the experiments of Rounds.
+func Names() []string { return testbed.NamesOf(experiments(), experiment.title) }
 
 func (e experiment) title() string { return e.name }
 
-// Rounds measures the costs of a pre-copy's parts, on processes of this machine outside of containers.
-func Rounds(ctx context.Context, config RoundsConfig) (results.Result, error) {
+// Run measures the costs of a pre-copy's parts, on processes of this machine outside of containers.
+func Run(ctx context.Context, config Config) (results.Result, error) {
 	chosen, err := testbed.Choose("experiment", experiments(), experiment.title, config.Experiments)
 	if err != nil {
 		return results.Result{}, err
@@ -56,20 +56,20 @@ func Rounds(ctx context.Context, config RoundsConfig) (results.Result, error) {
 			return results.Result{}, fmt.Errorf("find this program: %w", err)
 		}
 	}
-	r := roundsSuite{config: config, began: time.Now()}
+	r := suite{config: config, began: time.Now()}
 	return r.all(ctx, chosen)
 }
 
-// roundsSuite is one run of the suite.
-type roundsSuite struct {
-	config RoundsConfig
+// suite is one run of the suite.
+type suite struct {
+	config Config
 	began  time.Time
 }
 
 // all makes all experiments. If some failed, the result has the other measurements, and the error lists the
 // failures.
-func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (results.Result, error) {
-	result := results.Result{Suite: suiteRounds, Started: r.began.UTC(), Rows: []results.Row{},
+func (r *suite) all(ctx context.Context, chosen []experiment) (results.Result, error) {
+	result := results.Result{Suite: Name, Started: r.began.UTC(), Rows: []results.Row{},
 		Asked: []results.Asked{}}
 	tool, err := criu.Find()
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *roundsSuite) all(ctx context.Context, chosen []experiment) (results.Res
 }
 
 // run makes one experiment. It returns measurements made before a failure.
-func (r *roundsSuite) run(ctx context.Context, e experiment) (one *results.Series, failure error) {
+func (r *suite) run(ctx context.Context, e experiment) (one *results.Series, failure error) {
 	one = &results.Series{Workload: e.name, Way: e.way}
 	if e.needs != nil {
 		if err := e.needs(ctx); err != nil {
@@ -133,7 +133,7 @@ func (r *roundsSuite) run(ctx context.Context, e experiment) (one *results.Serie
 	return one, nil
 }
 
-func (r *roundsSuite) say(format string, args ...any) {
+func (r *suite) say(format string, args ...any) {
 	if r.config.Progress != nil {
 		r.config.Progress(fmt.Sprintf("%7.1f s  %s", time.Since(r.began).Seconds(),
 			fmt.Sprintf(format, args...)))
