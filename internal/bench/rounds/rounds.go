@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
 
+// Name is the name of the benchmark.
 const Name = "rounds"
 
 // Config configures the suite rounds.

@@ -1,4 +1,4 @@
-package bench
+package network
 
 import (
 	"context"
@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	suiteNetwork  = "network"
+	Name          = "network"
 	metricCarried = "carried_bytes_per_second"
 	metricBusy    = "processors_ratio" // busy processors of the machine, 100 % for each
 	kernelLeast   = 2e9 / 8            // bytes per second: the requirement for the kernel's WireGuard
 )
 
-// NetworkConfig configures the suite network.
-type NetworkConfig struct {
+// Config configures the suite network.
+type Config struct {
 	Quick    bool     // one short sample
 	Ways     []string // all if empty
 	Progress func(string)
@@ -51,12 +51,12 @@ func networkWays() []networkWay {
 
 func (w networkWay) title() string { return w.name }
 
-// NetworkWayNames lists the ways that Network compares.
-func NetworkWayNames() []string { return testbed.NamesOf(networkWays(), networkWay.title) }
+// Ways lists the ways that Network compares.
+func Ways() []string { return testbed.NamesOf(networkWays(), networkWay.title) }
 
-// Network measures the throughput of a TCP connection through the overlay between two nodes: two network
+// Run measures the throughput of a TCP connection through the overlay between two nodes: two network
 // namespaces of this machine, joined by a link without loss or delay.
-func Network(ctx context.Context, config NetworkConfig) (results.Result, error) {
+func Run(ctx context.Context, config Config) (results.Result, error) {
 	chosen, err := testbed.Choose("way", networkWays(), networkWay.title, config.Ways)
 	if err != nil {
 		return results.Result{}, err
@@ -64,7 +64,7 @@ func Network(ctx context.Context, config NetworkConfig) (results.Result, error) 
 	if os.Geteuid() != 0 {
 		return results.Result{}, errors.New("a benchmark must run as root: it makes network namespaces")
 	}
-	result := results.Result{Suite: suiteNetwork, Started: time.Now().UTC(), Rows: []results.Row{},
+	result := results.Result{Suite: Name, Started: time.Now().UTC(), Rows: []results.Row{},
 		Asked: []results.Asked{}}
 	if result.Host, err = testbed.ThisHost(criu.Tool{}); err != nil {
 		return result, err
@@ -94,7 +94,7 @@ func Network(ctx context.Context, config NetworkConfig) (results.Result, error) 
 }
 
 // measureNetwork makes both nodes, measures, and removes them.
-func measureNetwork(ctx context.Context, config NetworkConfig, way networkWay,
+func measureNetwork(ctx context.Context, config Config, way networkWay,
 	to *results.Series) (failed error) {
 	samples, long := 5, 3*time.Second
 	if config.Quick {

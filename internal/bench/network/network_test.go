@@ -1,4 +1,4 @@
-package bench
+package network
 
 import (
 	"os"
@@ -19,11 +19,11 @@ func TestMain(m *testing.M) {
 
 // TestNetwork: each way has a row, and ways that work on every kernel have figures.
 func TestNetwork(t *testing.T) {
-	result, err := Network(t.Context(), NetworkConfig{Quick: true})
+	result, err := Run(t.Context(), Config{Quick: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, way := range NetworkWayNames() {
+	for _, way := range Ways() {
 		if !slices.ContainsFunc(result.Rows, func(r results.Row) bool { return r.Way == way }) {
 			t.Errorf("%s has no row", way)
 		}
