@@ -3,6 +3,7 @@ package bench
 import (
 	"io"
 
+	"github.com/godwit/godwit/internal/bench/idle"
 	"github.com/godwit/godwit/internal/bench/network"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
@@ -16,7 +17,7 @@ func WriteText(w io.Writer, r results.Result) {
 // writeRows prints the rows of a result as its suite prints them.
 func writeRows(w io.Writer, r results.Result) {
 	switch r.Suite {
-	case rounds.Name, network.Name, suiteIdle:
+	case rounds.Name, network.Name, idle.Name:
 		r.WriteMetrics(w)
 	case suitePostCopy:
 		writeFollowing(r, w)

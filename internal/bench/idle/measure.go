@@ -1,4 +1,4 @@
-package bench
+package idle
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // measureIdle takes the samples.
-func measureIdle(ctx context.Context, s *testbed.Suite, config IdleConfig, peers *idlePeers,
+func measureIdle(ctx context.Context, s *testbed.Suite, config Config, peers *idlePeers,
 	to *results.Series) error {
 	settle, intervals, interval := config.timing()
 	if err := testbed.Pause(ctx, settle); err != nil {

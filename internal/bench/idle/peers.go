@@ -1,4 +1,4 @@
-package bench
+package idle
 
 import (
 	"bufio"
@@ -52,8 +52,8 @@ type idleCount struct {
 	Bytes    int64 `json:"bytes"`    // of all messages of these, without TLS, TCP and IP
 }
 
-// IdlePeers is the process of the simulated nodes, until its input ends.
-func IdlePeers(ctx context.Context, in io.Reader, out io.Writer) error {
+// Peers is the process of the simulated nodes, until its input ends.
+func Peers(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	first, err := lines.ReadBytes('\n')
 	if err != nil {

@@ -1,4 +1,4 @@
-package bench
+package idle
 
 import (
 	"encoding/json"
@@ -48,7 +48,7 @@ func TestIdlePeersJoin(t *testing.T) {
 	in, configured := io.Pipe()
 	counted, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- IdlePeers(t.Context(), in, out) }()
+	go func() { ended <- Peers(t.Context(), in, out) }()
 	if err := json.NewEncoder(configured).Encode(config); err != nil {
 		t.Fatal(err)
 	}

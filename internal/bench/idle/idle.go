@@ -1,4 +1,4 @@
-package bench
+package idle
 
 import (
 	"bufio"
@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	suiteIdle = "idle"
+	Name = "idle"
 	// The processor time per second: of the agent, of the process that encrypts containers' packets if the
 	// kernel does not, and of Docker (with its containerd).
 	metricAgentBusy  = "agent_processor_ratio"
@@ -35,8 +35,8 @@ const (
 	idleLimit        = 0.02 // processors
 )
 
-// IdleConfig configures the suite idle.
-type IdleConfig struct {
+// Config configures the suite idle.
+type Config struct {
 	Lab        string // name of the lab; an existing one from a crash is taken down
 	Agent      string // another godwit program, whose agent is measured first; empty: none
 	ImageCache string // see package lab/image
@@ -46,34 +46,34 @@ type IdleConfig struct {
 	Progress   func(string)
 }
 
-// MaxIdlePeers leaves half of the pool to the homes of their guests.
-const MaxIdlePeers = idleHomes - 1
+// MaxPeers leaves half of the pool to the homes of their guests.
+const MaxPeers = idleHomes - 1
 
-func (c IdleConfig) validate() error {
-	if c.Containers < 0 || c.Peers < 0 || c.Peers > MaxIdlePeers {
+func (c Config) validate() error {
+	if c.Containers < 0 || c.Peers < 0 || c.Peers > MaxPeers {
 		return fmt.Errorf("%d containers, %d other nodes: neither may be negative, and at most %d nodes",
-			c.Containers, c.Peers, MaxIdlePeers)
+			c.Containers, c.Peers, MaxPeers)
 	}
 	return testbed.NeedRoot()
 }
 
 // timing returns how long an agent may settle, and the number and length of the intervals that are measured
 // then.
-func (c IdleConfig) timing() (settle time.Duration, intervals int, interval time.Duration) {
+func (c Config) timing() (settle time.Duration, intervals int, interval time.Duration) {
 	if c.Quick {
 		return 6 * time.Second, 3, 3 * time.Second
 	}
 	return 30 * time.Second, 18, 10 * time.Second
 }
 
-// Idle measures the cost of an agent that has containers of Docker and other nodes to greet, but no work.
-func Idle(ctx context.Context, config IdleConfig) (result results.Result, err error) {
+// Run measures the cost of an agent that has containers of Docker and other nodes to greet, but no work.
+func Run(ctx context.Context, config Config) (result results.Result, err error) {
 	if err := config.validate(); err != nil {
 		return results.Result{}, err
 	}
 	shared := testbed.Config{Lab: config.Lab, ImageCache: config.ImageCache, Progress: config.Progress}
 	s := &testbed.Suite{Config: shared, Began: time.Now()}
-	result = results.Result{Suite: suiteIdle, Started: s.Began.UTC(), Rows: []results.Row{},
+	result = results.Result{Suite: Name, Started: s.Began.UTC(), Rows: []results.Row{},
 		Asked: []results.Asked{}}
 	if result.Host, err = s.Prepare(); err != nil {
 		return result, err
@@ -121,7 +121,7 @@ func versionOf(ctx context.Context, program string) (string, error) {
 
 // idle measures one program's agent, in a lab of its own: the agent is on node a, and the simulated nodes
 // are on node b.
-func idle(ctx context.Context, s *testbed.Suite, config IdleConfig, program string,
+func idle(ctx context.Context, s *testbed.Suite, config Config, program string,
 	to *results.Series) (err error) {
 	if err := lab.Down(config.Lab); err != nil && !errors.Is(err, lab.ErrNoLab) {
 		return fmt.Errorf("what an earlier benchmark left: %w", err)
