@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/engines"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
 	"github.com/godwit/godwit/internal/bench/testbed"
@@ -221,7 +222,7 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench predict --quick --workload tiny`},
 		},
 		{
-			suite: bench.Engines, workloads: bench.EngineNames(), ways: bench.EngineWays(),
+			suite: engines.Run, workloads: engines.Names(), ways: engines.Ways(),
 			quick: "there and back once",
 			command: cobra.Command{Use: "engines",
 				Short: "Compare moves of engines' containers with the engines' own ways",

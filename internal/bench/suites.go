@@ -3,6 +3,7 @@ package bench
 import (
 	"io"
 
+	"github.com/godwit/godwit/internal/bench/engines"
 	"github.com/godwit/godwit/internal/bench/idle"
 	"github.com/godwit/godwit/internal/bench/network"
 	"github.com/godwit/godwit/internal/bench/results"
@@ -25,8 +26,8 @@ func writeRows(w io.Writer, r results.Result) {
 		writeJourney(r, w)
 	case suiteFiles:
 		writeCopying(r, w)
-	case suiteEngines:
-		writeEngines(r, w)
+	case engines.Name:
+		engines.WriteRows(r, w)
 	case suiteStudies:
 		writeStudies(r, w)
 	default:

@@ -1,4 +1,4 @@
-package bench
+package engines
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const suiteEngines = "engines"
+// Name is the name of the benchmark.
+const Name = "engines"
 
 // The ways of the suite engines. Godwit's all use mode pre-copy.
 const (
@@ -38,8 +39,8 @@ func enginePairs() [][2]string {
 	}
 }
 
-// EngineWays lists the ways in which the suite engines moves containers, in the order of their turns.
-func EngineWays() []string {
+// Ways lists the ways in which the suite engines moves containers, in the order of their turns.
+func Ways() []string {
 	ways := []string{wayEmbedded}
 	for _, pair := range enginePairs() {
 		ways = append(ways, pair[0], pair[1])
@@ -66,26 +67,26 @@ func engineds() []engined {
 		"/usr/bin/redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--appendonly",
 		"no",
 	}}
-	return []engined{{tiny, EngineWays(), 14, 2}, {redis, EngineWays(), 8, 2}}
+	return []engined{{tiny, Ways(), 14, 2}, {redis, Ways(), 8, 2}}
 }
 
-// EngineNames lists the workloads of the suite engines.
-func EngineNames() []string {
+// Names lists the workloads of the suite engines.
+func Names() []string {
 	return testbed.NamesOf(engineds(), func(e engined) string { return e.Name })
 }
 
-// Engines measures moves of other engines' containers, beside Godwit's own, and each engine's own way. When
+// Run measures moves of other engines' containers, beside Godwit's own, and each engine's own way. When
 // it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements;
 // the error lists Godwit's failures.
-func Engines(ctx context.Context, config testbed.Config) (results.Result, error) {
-	chosen, err := testbed.SelectTurns(config, engineds(), EngineWays(),
+func Run(ctx context.Context, config testbed.Config) (results.Result, error) {
+	chosen, err := testbed.SelectTurns(config, engineds(), Ways(),
 		func(e *engined) testbed.Turns {
 			return testbed.Turns{Title: e.Name, Ways: &e.ways, Runs: &e.runs, Quick: e.quick}
 		})
 	if err != nil {
 		return results.Result{}, err
 	}
-	return testbed.RunInTurns(ctx, config, suiteEngines,
+	return testbed.RunInTurns(ctx, config, Name,
 		func(ctx context.Context, s *testbed.Suite) error { return byEngines(ctx, s, chosen) }, judgeEngines)
 }
 
@@ -188,15 +189,15 @@ func newEngineWay(s *testbed.Suite, name string, w moves.Workload, archive strin
 	return &checkpointWay{one}
 }
 
-// writeEngines prints a table for each workload.
-func writeEngines(r results.Result, w io.Writer) {
+// WriteRows prints a table for each workload.
+func WriteRows(r results.Result, w io.Writer) {
 	r.WriteWays(w, results.WayTable{
 		Columns: []results.Column{
 			{"freeze", results.Downtime}, {"client waited", results.Gap}, {"in all", results.Total},
 			{"create, before", metricCreate}, {"sent", results.Sent},
 			{"checkpoint", results.Checkpoint}, {"copy", results.Copy}, {"restore", results.Restore},
 		},
-		Ways: EngineWays(),
+		Ways: Ways(),
 	})
 }
 
@@ -209,8 +210,8 @@ const (
 func judgeEngines(rows []results.Row) []results.Asked {
 	m := results.Medians(rows)
 	var asked []results.Asked
-	for _, workload := range EngineNames() {
-		for _, way := range EngineWays() {
+	for _, workload := range Names() {
+		for _, way := range Ways() {
 			asked = append(asked,
 				results.AtMost(fmt.Sprintf("%s, %s: client's longest gap beyond the downtime at "+
 					"most 1 RTT + %.0f ms", way, workload, results.GapSlack*1e3),

@@ -1,4 +1,4 @@
-package bench
+package engines
 
 import (
 	"slices"
@@ -15,11 +15,11 @@ func TestEngines(t *testing.T) {
 	t.Parallel()
 	config := benchtest.Config(t, benchtest.Build(t))
 	config.Workloads = []string{moves.WorkloadTiny}
-	result, err := Engines(t.Context(), config)
+	result, err := Run(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, way := range EngineWays() {
+	for _, way := range Ways() {
 		metrics := []string{results.Downtime, results.Total, results.Sent}
 		switch way {
 		case wayByDocker, wayByPodman, wayByContainerd, wayByLXC:
