@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/engines"
+	"github.com/godwit/godwit/internal/bench/journey"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
 	"github.com/godwit/godwit/internal/bench/testbed"
@@ -230,7 +231,7 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench engines --quick --workload tiny`},
 		},
 		{
-			suite: bench.Journey, workloads: bench.JourneyNames(), ways: bench.JourneyWays(),
+			suite: journey.Run, workloads: journey.Names(), ways: journey.Ways(),
 			quick: "one journey of each kind, with one workload",
 			command: cobra.Command{Use: "journey",
 				Short: "Measure the gain from knowing where a user will go",

@@ -5,6 +5,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench/engines"
 	"github.com/godwit/godwit/internal/bench/idle"
+	"github.com/godwit/godwit/internal/bench/journey"
 	"github.com/godwit/godwit/internal/bench/network"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
@@ -22,8 +23,8 @@ func writeRows(w io.Writer, r results.Result) {
 		r.WriteMetrics(w)
 	case suitePostCopy:
 		writeFollowing(r, w)
-	case suiteJourney:
-		writeJourney(r, w)
+	case journey.Name:
+		journey.WriteRows(r, w)
 	case suiteFiles:
 		writeCopying(r, w)
 	case engines.Name:

@@ -18,8 +18,9 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/engines bench/idle bench/network bench/page bench/results bench/rounds " +
-		"bench/testbed cli lab lab/image lab/workload lab/workload/pages migration network/wireguard units",
+	"cmd/godwit-lab": "bench bench/engines bench/idle bench/journey bench/network bench/page bench/results " +
+		"bench/rounds bench/testbed cli lab lab/image lab/workload lab/workload/pages migration " +
+		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
 		"engine/embedded engine/engines envelopes files " +
@@ -46,9 +47,9 @@ var mayImport = map[string]string{
 	"internal/api":   "",
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
-	"internal/bench": "bench/engines bench/idle bench/moves bench/network bench/results bench/rounds " +
-		"bench/services bench/testbed engine lab lab/image lab/workload/pages lab/workload/player " +
-		"lab/workload/tree memory migration predict",
+	"internal/bench": "bench/engines bench/idle bench/journey bench/moves bench/network bench/results " +
+		"bench/rounds bench/services bench/testbed engine lab lab/image lab/workload/pages " +
+		"lab/workload/player lab/workload/tree memory migration predict",
 	"internal/bench/page":      "bench/results",
 	"internal/bench/results":   "",
 	"internal/bench/testbed":   "bench/results criu lab lab/image lab/workload/pages units",
@@ -62,6 +63,7 @@ var mayImport = map[string]string{
 	"internal/bench/network": "bench/results bench/testbed criu network",
 	"internal/bench/idle":    "api bench/moves bench/results bench/testbed lab lab/image wire wire/identity",
 	"internal/bench/engines": "bench/moves bench/results bench/testbed lab/workload migration",
+	"internal/bench/journey": "bench/moves bench/results bench/testbed lab lab/workload/pages migration",
 	"internal/cli":           "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +

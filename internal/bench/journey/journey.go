@@ -1,4 +1,4 @@
-package bench
+package journey
 
 import (
 	"context"
@@ -18,7 +18,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const suiteJourney = "journey"
+// Name is the name of the benchmark.
+const Name = "journey"
 
 // The ways of the suite journey: how much of the user's path is known.
 const (
@@ -28,8 +29,8 @@ const (
 	wayNearest2 = "godwit, nearest 2"
 )
 
-// JourneyWays lists the ways of the suite journey.
-func JourneyWays() []string { return []string{wayNothing, wayPath, wayNearest1, wayNearest2} }
+// Ways lists the ways of the suite journey.
+func Ways() []string { return []string{wayNothing, wayPath, wayNearest1, wayNearest2} }
 
 // Metrics of the suite journey. Those of moves are medians of a journey; bytes are totals.
 const (
@@ -57,20 +58,20 @@ func journeys() []journey {
 	return []journey{
 		{moves.OfPages("64MiB, 1 MB/s to 4 MB", pages.Config{Size: 64 * results.Mebi, Rate: 1e6, Hot: 4e6}),
 			"100mbit/10ms",
-			20 * time.Second, JourneyWays(), 3, 1},
+			20 * time.Second, Ways(), 3, 1},
 		{moves.OfPages("32MiB, 0.2 MB/s to 2 MB", pages.Config{Size: 32 * results.Mebi, Rate: 2e5, Hot: 2e6}),
-			"20mbit/20ms", 40 * time.Second, JourneyWays(), 1, 0},
+			"20mbit/20ms", 40 * time.Second, Ways(), 1, 0},
 	}
 }
 
-// JourneyNames lists the workloads of the suite journey.
-func JourneyNames() []string {
+// Names lists the workloads of the suite journey.
+func Names() []string {
 	return testbed.NamesOf(journeys(), func(j journey) string { return j.Name })
 }
 
-// Journey measures the benefit of knowing a user's path, or of staging on all neighbours.
-func Journey(ctx context.Context, config testbed.Config) (results.Result, error) {
-	selected, err := testbed.SelectTurns(config, journeys(), JourneyWays(), func(j *journey) testbed.Turns {
+// Run measures the benefit of knowing a user's path, or of staging on all neighbours.
+func Run(ctx context.Context, config testbed.Config) (results.Result, error) {
+	selected, err := testbed.SelectTurns(config, journeys(), Ways(), func(j *journey) testbed.Turns {
 		return testbed.Turns{Title: j.Name, Ways: &j.ways, Runs: &j.runs, Quick: j.quick}
 	})
 	if err != nil {
@@ -85,7 +86,7 @@ func Journey(ctx context.Context, config testbed.Config) (results.Result, error)
 		}
 		return nil
 	}
-	return testbed.RunInTurns(ctx, config, suiteJourney, measure, judgeJourney)
+	return testbed.RunInTurns(ctx, config, Name, measure, judgeJourney)
 }
 
 func measureJourney(ctx context.Context, s *testbed.Suite, j journey) error {
@@ -307,14 +308,14 @@ func judgeJourney(rows []results.Row) []results.Asked {
 		func(a results.Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
-// writeJourney prints a table for each workload.
-func writeJourney(r results.Result, w io.Writer) {
+// WriteRows prints a table for each workload.
+func WriteRows(r results.Result, w io.Writer) {
 	r.WriteWays(w, results.WayTable{
 		Columns: []results.Column{
 			{"downtime", results.Downtime}, {"handoff", results.Handoff}, {"worst", metricWorst},
 			{"total", results.Total}, {"sent by moves", metricMoved},
 			{"staged", metricStaged}, {"in vain", metricVain}, {"in all", metricAll},
 		},
-		Ways: JourneyWays(),
+		Ways: Ways(),
 	})
 }
