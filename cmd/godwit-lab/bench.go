@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/engines"
 	"github.com/godwit/godwit/internal/bench/journey"
+	"github.com/godwit/godwit/internal/bench/predict"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
 	"github.com/godwit/godwit/internal/bench/testbed"
@@ -216,7 +217,7 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench files --workload 100,000 --way rsync --way "godwit pre"`},
 		},
 		{
-			suite: bench.Predict, workloads: bench.ForetoldNames(), ways: bench.ForetoldWays(),
+			suite: predict.Run, workloads: predict.Names(), ways: predict.Ways(),
 			quick: "one run of fewer workloads",
 			command: cobra.Command{Use: "predict", Short: "Measure how good predictions and mode auto are",
 				Long: benchPredictLong, Example: `  godwit-lab bench predict --json predict.json

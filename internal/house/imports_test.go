@@ -18,8 +18,8 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/engines bench/idle bench/journey bench/network bench/page bench/results " +
-		"bench/rounds bench/testbed cli lab lab/image lab/workload lab/workload/pages migration " +
+	"cmd/godwit-lab": "bench bench/engines bench/idle bench/journey bench/network bench/page bench/predict " +
+		"bench/results bench/rounds bench/testbed cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
@@ -49,7 +49,7 @@ var mayImport = map[string]string{
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "bench/engines bench/idle bench/journey bench/moves bench/network bench/results " +
 		"bench/rounds bench/services bench/testbed engine lab lab/image lab/workload/pages " +
-		"lab/workload/player lab/workload/tree memory migration predict",
+		"lab/workload/player lab/workload/tree memory migration",
 	"internal/bench/page":      "bench/results",
 	"internal/bench/results":   "",
 	"internal/bench/testbed":   "bench/results criu lab lab/image lab/workload/pages units",
@@ -64,7 +64,9 @@ var mayImport = map[string]string{
 	"internal/bench/idle":    "api bench/moves bench/results bench/testbed lab lab/image wire wire/identity",
 	"internal/bench/engines": "bench/moves bench/results bench/testbed lab/workload migration",
 	"internal/bench/journey": "bench/moves bench/results bench/testbed lab lab/workload/pages migration",
-	"internal/cli":           "units",
+	"internal/bench/predict": "bench/moves bench/results bench/services bench/testbed lab/workload/pages " +
+		"migration predict",
+	"internal/cli": "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +
 		"predict wire wire/identity wire/stream",

@@ -1,4 +1,4 @@
-package bench
+package predict
 
 import (
 	"cmp"
@@ -17,7 +17,8 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 )
 
-const suitePredict = "predict"
+// Name is the name of the benchmark.
+const Name = "predict"
 
 // Metrics of the suite predict. Errors are shares of the measured value, and 0 if the difference is below
 // unnoticed; for values within their interval, the metric is their share.
@@ -45,8 +46,8 @@ const (
 	withinShare                        = 0.9 // of values in their intervals
 )
 
-// ForetoldWays lists the ways of the suite predict.
-func ForetoldWays() []string { return append(foretoldModes(), moves.WayAuto, moves.WayRestart) }
+// Ways lists the ways of the suite predict.
+func Ways() []string { return append(foretoldModes(), moves.WayAuto, moves.WayRestart) }
 
 // foretoldModes returns the modes among which auto chooses.
 func foretoldModes() []string {
@@ -90,16 +91,16 @@ func foretolds() []foretold {
 	}
 }
 
-// ForetoldNames lists the workloads of the suite predict.
-func ForetoldNames() []string {
+// Names lists the workloads of the suite predict.
+func Names() []string {
 	return testbed.NamesOf(foretolds(), func(f foretold) string { return f.Name })
 }
 
-// Predict compares predictions of migrations with their results, and mode auto's choices with the best
+// Run compares predictions of migrations with their results, and mode auto's choices with the best
 // mode.
-func Predict(ctx context.Context, config testbed.Config) (results.Result, error) {
+func Run(ctx context.Context, config testbed.Config) (results.Result, error) {
 	selected,
-		err := testbed.SelectTurns(config, foretolds(), ForetoldWays(), func(f *foretold) testbed.Turns {
+		err := testbed.SelectTurns(config, foretolds(), Ways(), func(f *foretold) testbed.Turns {
 		return testbed.Turns{Title: f.Name, Ways: &f.ways, Runs: &f.runs, Quick: f.quick}
 	})
 	if err != nil {
@@ -114,7 +115,7 @@ func Predict(ctx context.Context, config testbed.Config) (results.Result, error)
 		}
 		return nil
 	}
-	return testbed.RunInTurns(ctx, config, suitePredict, measure, judgeForetold)
+	return testbed.RunInTurns(ctx, config, Name, measure, judgeForetold)
 }
 
 // measureForetold moves one container again and again, and verifies its memory in the end.
