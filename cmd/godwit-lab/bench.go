@@ -10,6 +10,7 @@ import (
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/engines"
+	"github.com/godwit/godwit/internal/bench/files"
 	"github.com/godwit/godwit/internal/bench/journey"
 	"github.com/godwit/godwit/internal/bench/predict"
 	"github.com/godwit/godwit/internal/bench/results"
@@ -209,7 +210,7 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench postcopy --workload jumps --way criu`},
 		},
 		{
-			suite: bench.Files, workloads: bench.FilesNames(), ways: bench.FilesWays(),
+			suite: files.Run, workloads: files.Names(), ways: files.Ways(),
 			quick: "fewer runs, of fewer workloads, with fewer and smaller files",
 			command: cobra.Command{Use: "files", Short: "Measure how files, volumes and images move",
 				Long: benchFilesLong, Example: `  godwit-lab bench files --json files.json

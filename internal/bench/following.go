@@ -42,6 +42,8 @@ const (
 
 // from the resume until its client has an answer that needs all hot memory
 
+// from the resume until its client has an answer that needs all hot memory
+
 // The workloads of the suite postcopy: programs with this much incompressible memory.
 const (
 	workloadSmall        = "1MiB"

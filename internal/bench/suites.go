@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/godwit/godwit/internal/bench/engines"
+	"github.com/godwit/godwit/internal/bench/files"
 	"github.com/godwit/godwit/internal/bench/idle"
 	"github.com/godwit/godwit/internal/bench/journey"
 	"github.com/godwit/godwit/internal/bench/network"
@@ -25,8 +26,8 @@ func writeRows(w io.Writer, r results.Result) {
 		writeFollowing(r, w)
 	case journey.Name:
 		journey.WriteRows(r, w)
-	case suiteFiles:
-		writeCopying(r, w)
+	case files.Name:
+		files.WriteRows(r, w)
 	case engines.Name:
 		engines.WriteRows(r, w)
 	case suiteStudies:

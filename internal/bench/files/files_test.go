@@ -1,4 +1,4 @@
-package bench
+package files
 
 import (
 	"math"
@@ -76,7 +76,7 @@ func TestCopyings(t *testing.T) {
 		}
 		for _, way := range c.ways {
 			s := testbed.Suite{}
-			if made := newCopier(&s, way, c, ""); !slices.Contains(FilesWays(), way) || made == nil {
+			if made := newCopier(&s, way, c, ""); !slices.Contains(Ways(), way) || made == nil {
 				t.Errorf("%s: no such way: %q", c.name, way)
 			}
 		}
@@ -140,8 +140,8 @@ func TestFilesText(t *testing.T) {
 		(&results.Series{Workload: "late", Link: testbed.LinkFast, Way: wayVolume,
 			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
-	result := results.Result{Suite: suiteFiles, Rows: rows, Asked: judgeCopying(rows)}
-	result.WriteText(&text, func() { writeCopying(result, &text) })
+	result := results.Result{Suite: Name, Rows: rows, Asked: judgeCopying(rows)}
+	result.WriteText(&text, func() { WriteRows(result, &text) })
 	for _, want := range []string{"1GiB in 10 files, 1gbit/0.4ms (119.2 MiB)", "podman volume: it has gone\n",
 		"1.10 s", "64.0 MiB", "met, "} {
 		if !strings.Contains(text.String(), want) {

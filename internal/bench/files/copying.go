@@ -1,4 +1,4 @@
-package bench
+package files
 
 import (
 	"github.com/godwit/godwit/internal/bench/moves"
@@ -15,8 +15,8 @@ const (
 	waySave       = "podman save"    // save | load, over ssh
 )
 
-// FilesWays lists the ways of the suite files.
-func FilesWays() []string {
+// Ways lists the ways of the suite files.
+func Ways() []string {
 	return []string{wayRsyncTwice, wayRsyncSSH, wayVolume, waySave, moves.WayCold, moves.WayPreCopy,
 		moves.WayRestart,
 		moves.WayStopped}
@@ -163,12 +163,12 @@ func (c copying) size() float64 {
 	return sum
 }
 
-// FilesNames lists the workloads of the suite files.
-func FilesNames() []string {
+// Names lists the workloads of the suite files.
+func Names() []string {
 	return testbed.NamesOf(copyings(), func(c copying) string { return c.name })
 }
 
 // selectedCopyings returns the workloads that a configuration selects, with its ways and numbers of runs.
 func selectedCopyings(c testbed.Config) ([]copying, error) {
-	return testbed.SelectTurns(c, copyings(), FilesWays(), (*copying).turns)
+	return testbed.SelectTurns(c, copyings(), Ways(), (*copying).turns)
 }

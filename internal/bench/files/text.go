@@ -1,4 +1,4 @@
-package bench
+package files
 
 import (
 	"io"
@@ -6,8 +6,8 @@ import (
 	"github.com/godwit/godwit/internal/bench/results"
 )
 
-// writeCopying prints a table for each workload and link of the suite files.
-func writeCopying(r results.Result, w io.Writer) {
+// WriteRows prints a table for each workload and link of the suite files.
+func WriteRows(r results.Result, w io.Writer) {
 	r.WriteWays(w, results.WayTable{
 		Columns: []results.Column{
 			{"first copy", metricFirst}, {"sent", metricFirstSent}, {"again, frozen", metricAgain},
@@ -16,6 +16,6 @@ func writeCopying(r results.Result, w io.Writer) {
 			{"of layers", results.Layers},
 			{"agent's memory", metricSourceMemory}, {"target's", metricTargetMemory},
 		},
-		Ways: FilesWays(), Size: metricTree,
+		Ways: Ways(), Size: metricTree,
 	})
 }

@@ -1,4 +1,4 @@
-package bench
+package files
 
 import (
 	"context"
@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	suiteFiles = "files"
+	Name       = "files"
 	filesImage = "bench-files"
 	filesPort  = 7000
 )
 
-// Files measures how a container's files and image get to another node, and which part of that is in the
+// Run measures how a container's files and image get to another node, and which part of that is in the
 // freeze, beside rsync and Podman's own ways. When it returns, it has cleaned up the machine. If some ways
 // failed, the result has the other measurements; the error lists Godwit's failures.
-func Files(ctx context.Context, config testbed.Config) (result results.Result, err error) {
+func Run(ctx context.Context, config testbed.Config) (result results.Result, err error) {
 	chosen, err := selectedCopyings(config)
 	if err != nil {
 		return results.Result{}, err
@@ -35,7 +35,7 @@ func Files(ctx context.Context, config testbed.Config) (result results.Result, e
 
 // measureFiles measures the selected workloads.
 func measureFiles(ctx context.Context, config testbed.Config, chosen []copying) (results.Result, error) {
-	return testbed.RunInTurns(ctx, config, suiteFiles,
+	return testbed.RunInTurns(ctx, config, Name,
 		func(ctx context.Context, s *testbed.Suite) (err error) {
 			unmake, err := moves.PodmanMountPoint()
 			if err != nil {
