@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/bench/engines"
 	"github.com/godwit/godwit/internal/bench/files"
 	"github.com/godwit/godwit/internal/bench/journey"
+	"github.com/godwit/godwit/internal/bench/postcopy"
 	"github.com/godwit/godwit/internal/bench/predict"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
@@ -202,7 +203,7 @@ A run takes about 25 minutes; --quick takes five.`
 func suitesInTurns() []benchInTurns {
 	return []benchInTurns{
 		{
-			suite: bench.PostCopy, workloads: bench.FollowingNames(), ways: bench.FollowingWays(),
+			suite: postcopy.Run, workloads: postcopy.Names(), ways: postcopy.Ways(),
 			quick: "fewer runs, of fewer workloads, with less memory",
 			command: cobra.Command{Use: "postcopy", Short: "Measure the cost of post-copy",
 				Long: benchPostCopyLong, Example: `  godwit-lab bench postcopy --json postcopy.json

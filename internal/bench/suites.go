@@ -8,6 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/bench/idle"
 	"github.com/godwit/godwit/internal/bench/journey"
 	"github.com/godwit/godwit/internal/bench/network"
+	"github.com/godwit/godwit/internal/bench/postcopy"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
 )
@@ -22,8 +23,8 @@ func writeRows(w io.Writer, r results.Result) {
 	switch r.Suite {
 	case rounds.Name, network.Name, idle.Name:
 		r.WriteMetrics(w)
-	case suitePostCopy:
-		writeFollowing(r, w)
+	case postcopy.Name:
+		postcopy.WriteRows(r, w)
 	case journey.Name:
 		journey.WriteRows(r, w)
 	case files.Name:

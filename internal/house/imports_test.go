@@ -19,7 +19,7 @@ var mayImport = map[string]string{
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
 	"cmd/godwit-lab": "bench bench/engines bench/files bench/idle bench/journey bench/network bench/page " +
-		"bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
+		"bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
 		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
@@ -48,8 +48,8 @@ var mayImport = map[string]string{
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/moves bench/network " +
-		"bench/results bench/rounds bench/services bench/testbed engine lab lab/image lab/workload/pages " +
-		"lab/workload/player memory migration",
+		"bench/postcopy bench/results bench/rounds bench/services bench/testbed engine lab/image " +
+		"lab/workload/pages lab/workload/player migration",
 	"internal/bench/page":      "bench/results",
 	"internal/bench/results":   "",
 	"internal/bench/testbed":   "bench/results criu lab lab/image lab/workload/pages units",
@@ -67,7 +67,9 @@ var mayImport = map[string]string{
 	"internal/bench/predict": "bench/moves bench/results bench/services bench/testbed lab/workload/pages " +
 		"migration predict",
 	"internal/bench/files": "bench/moves bench/results bench/testbed lab/image lab/workload/tree migration",
-	"internal/cli":         "units",
+	"internal/bench/postcopy": "bench/moves bench/results bench/testbed lab lab/workload/pages memory " +
+		"migration",
+	"internal/cli": "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +
 		"predict wire wire/identity wire/stream",

@@ -1,4 +1,4 @@
-package bench
+package postcopy
 
 import (
 	"math"
@@ -62,7 +62,7 @@ func TestFollowings(t *testing.T) {
 			t.Errorf("%s: %v", f.name, err)
 		}
 		for _, way := range f.ways {
-			if !slices.Contains(FollowingWays(), way) {
+			if !slices.Contains(Ways(), way) {
 				t.Errorf("%s: no such way: %q", f.name, way)
 			}
 			s := testbed.Suite{}
@@ -108,7 +108,7 @@ func TestSelectedFollowings(t *testing.T) {
 		{testbed.Config{Ways: []string{"on foot"}},
 			`no such way: "on foot"; there are criu lazy, godwit cold, godwit pre-copy, godwit post-copy, godwit hybrid`},
 		{testbed.Config{Workloads: []string{"doom"}}, `no such workload: "doom"; there are ` +
-			strings.Join(FollowingNames(), ", ")},
+			strings.Join(Names(), ", ")},
 	} {
 		got := ""
 		chosen, err := selectedFollowings(c.config)
@@ -173,8 +173,8 @@ func TestFollowingText(t *testing.T) {
 		(&results.Series{Workload: "late", Link: testbed.LinkFast, Way: moves.WayHybrid,
 			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
-	result := results.Result{Suite: suitePostCopy, Rows: rows, Asked: judgeFollowing(rows)}
-	result.WriteText(&text, func() { writeFollowing(result, &text) })
+	result := results.Result{Suite: Name, Rows: rows, Asked: judgeFollowing(rows)}
+	result.WriteText(&text, func() { WriteRows(result, &text) })
 	for _, want := range []string{
 		"late, 1gbit/0.4ms (7.0 MiB)", "not in time", "criu lazy: 5.0 MiB had arrived",
 		"godwit hybrid: it has gone\n", "100.0 MB/s", "26214", "met, ",

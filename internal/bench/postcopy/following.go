@@ -1,4 +1,4 @@
-package bench
+package postcopy
 
 import (
 	"github.com/godwit/godwit/internal/bench/moves"
@@ -19,6 +19,8 @@ const (
 	// from the resume until its client has an answer that needs all hot memory
 	metricAnswered = "answered_seconds"
 )
+
+// from the resume until its client has an answer that needs all hot memory
 
 // from the resume until its client has an answer that needs all hot memory
 
@@ -174,13 +176,13 @@ func (f following) workload(quick bool) moves.Workload {
 
 const followingPort = 7000
 
-// FollowingNames lists the workloads of the suite postcopy.
-func FollowingNames() []string {
+// Names lists the workloads of the suite postcopy.
+func Names() []string {
 	return testbed.NamesOf(followings(), func(f following) string { return f.name })
 }
 
-// FollowingWays lists the ways of the suite postcopy.
-func FollowingWays() []string {
+// Ways lists the ways of the suite postcopy.
+func Ways() []string {
 	return []string{moves.WayLazy, moves.WayCold, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
 }
 
@@ -190,5 +192,5 @@ func (f *following) turns() testbed.Turns {
 
 // selectedFollowings returns the workloads that a configuration selects, with its ways and numbers of runs.
 func selectedFollowings(c testbed.Config) ([]following, error) {
-	return testbed.SelectTurns(c, followings(), FollowingWays(), (*following).turns)
+	return testbed.SelectTurns(c, followings(), Ways(), (*following).turns)
 }

@@ -1,4 +1,4 @@
-package bench
+package postcopy
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const suitePostCopy = "postcopy"
+// Name is the name of the benchmark.
+const Name = "postcopy"
 
-// PostCopy measures the cost of post-copy: how long a container stands still, how long its program waits
+// Run measures the cost of post-copy: how long a container stands still, how long its program waits
 // for pages, how well the link is used; beside CRIU's own lazy migration. When it returns, it has cleaned
 // up the machine. If some ways failed, the result has the other measurements; the error lists Godwit's
 // failures.
-func PostCopy(ctx context.Context, config testbed.Config) (results.Result, error) {
+func Run(ctx context.Context, config testbed.Config) (results.Result, error) {
 	chosen, err := selectedFollowings(config)
 	if err != nil {
 		return results.Result{}, err
@@ -29,7 +30,7 @@ func PostCopy(ctx context.Context, config testbed.Config) (results.Result, error
 
 // postCopy measures the selected workloads.
 func postCopy(ctx context.Context, config testbed.Config, chosen []following) (results.Result, error) {
-	return testbed.RunInTurns(ctx, config, suitePostCopy,
+	return testbed.RunInTurns(ctx, config, Name,
 		func(ctx context.Context, s *testbed.Suite) (err error) {
 			forbid, err := moves.AllowPipes()
 			if err != nil {

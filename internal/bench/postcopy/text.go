@@ -1,4 +1,4 @@
-package bench
+package postcopy
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"github.com/godwit/godwit/internal/bench/results"
 )
 
-// writeFollowing prints a table for each workload and link of the suite postcopy.
-func writeFollowing(r results.Result, w io.Writer) {
+// WriteRows prints a table for each workload and link of the suite postcopy.
+func WriteRows(r results.Result, w io.Writer) {
 	r.WriteWays(w, results.WayTable{
 		Columns: []results.Column{
 			{"freeze", results.Downtime}, {"until all is there", results.Push}, {"goodput", results.Goodput},
@@ -17,7 +17,7 @@ func writeFollowing(r results.Result, w io.Writer) {
 			{"longest", metricWaitLongest},
 			{"answers after", metricAnswered},
 		},
-		Ways: FollowingWays(), Size: metricProgram,
+		Ways: Ways(), Size: metricProgram,
 		Remark: func(workload, link, way string, cells []string) string {
 			return remarkCame(r, workload, link, way, cells)
 		},
