@@ -18,8 +18,9 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
-		"network/wireguard units",
+	"cmd/godwit-lab": "bench bench/engines bench/files bench/idle bench/journey bench/network bench/page " +
+		"bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
+		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
 		"engine/embedded engine/engines envelopes files " +
@@ -46,12 +47,29 @@ var mayImport = map[string]string{
 	"internal/api":   "",
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
-	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker " +
-		"lab/workload/coap " +
-		"lab/workload/face lab/workload/pages lab/workload/player lab/workload/tree memory " +
-		"memory/pipeline migration network predict units wire wire/identity",
-	"internal/bench/page": "bench",
-	"internal/cli":        "units",
+	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/moves bench/network " +
+		"bench/postcopy bench/results bench/rounds bench/services bench/testbed engine lab/image " +
+		"lab/workload/pages lab/workload/player migration",
+	"internal/bench/page":      "bench/results",
+	"internal/bench/results":   "",
+	"internal/bench/testbed":   "bench/results criu lab lab/image lab/workload/pages units",
+	"internal/bench/benchtest": "bench/results bench/testbed lab lab/labtest",
+	"internal/bench/moves": "bench/results bench/testbed criu engine lab lab/image lab/workload " +
+		"lab/workload/pages memory migration",
+	"internal/bench/services": "bench/moves bench/testbed lab lab/image lab/workload lab/workload/broker " +
+		"lab/workload/coap lab/workload/face lab/workload/player",
+	"internal/bench/rounds": "bench/moves bench/results bench/testbed criu kernel lab/workload/pages memory " +
+		"memory/pipeline",
+	"internal/bench/network": "bench/results bench/testbed criu network",
+	"internal/bench/idle":    "api bench/moves bench/results bench/testbed lab lab/image wire wire/identity",
+	"internal/bench/engines": "bench/moves bench/results bench/testbed lab/workload migration",
+	"internal/bench/journey": "bench/moves bench/results bench/testbed lab lab/workload/pages migration",
+	"internal/bench/predict": "bench/moves bench/results bench/services bench/testbed lab/workload/pages " +
+		"migration predict",
+	"internal/bench/files": "bench/moves bench/results bench/testbed lab/image lab/workload/tree migration",
+	"internal/bench/postcopy": "bench/moves bench/results bench/testbed lab lab/workload/pages memory " +
+		"migration",
+	"internal/cli": "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +
 		"predict wire wire/identity wire/stream",
