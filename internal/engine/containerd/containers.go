@@ -69,7 +69,7 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Conta
 		}
 		for _, one := range listed.GetContainers() {
 			engineID := engineID(space.GetName(), one.GetID())
-			found, err := a.withProcess(ctx, space.GetName(), one, busy(engineID) || a.isStarting(engineID))
+			found, err := a.withProcess(ctx, space.GetName(), one, busy(engineID) || a.starting.has(engineID))
 			if err == nil { // otherwise runc does not run it
 				all = append(all, found)
 			}
@@ -144,7 +144,7 @@ func (a *adapter) get(ctx context.Context, namespace, id string, unknown error) 
 	if err != nil {
 		return oci.Container{}, fmt.Errorf("ask containerd about container %.80q: %w", id, err)
 	}
-	return a.withProcess(ctx, namespace, reply.GetContainer(), a.isStarting(engineID(namespace, id)))
+	return a.withProcess(ctx, namespace, reply.GetContainer(), a.starting.has(engineID(namespace, id)))
 }
 
 // describe converts containerd's answer about a container for other packages.

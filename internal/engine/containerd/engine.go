@@ -75,8 +75,8 @@ func New(config Config) (*Engine, error) {
 	}
 	made.executable = config.Executable
 	made.run = filepath.Join(config.RunDir, "engines", Name+"-exec")
-	made.networks = filepath.Join(config.StateDir, "engines", Name+"-networks")
-	made.logs = filepath.Join(config.StateDir, "engines", Name+"-logs")
+	made.networks.directory = filepath.Join(config.StateDir, "engines", Name+"-networks")
+	made.logFiles = logFiles{filepath.Join(config.StateDir, "engines", Name+"-logs")}
 	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir,
 		Executable: config.Executable}, made)
 	if err != nil {
@@ -92,24 +92,23 @@ func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
 	return e.containerd.images.Sweep(ctx, before)
 }
 
-// adapter uses containerd's API.
+// adapter uses containerd's API, by its parts.
 type adapter struct {
+	*networks
+	noVolumes
+	logFiles
+	changes
+
 	socket     string
 	executable string
-	logs       string // directory of arrived containers' output
 	run        string // directory of what does not survive a reboot
-	networks   string // directory of connections of arrived containers
-	cni        *libcni.CNIConfig
 	namespaces namespaces.NamespacesClient
 	containers containers.ContainersClient
 	tasks      tasks.TasksClient
 	snapshots  snapshots.SnapshotsClient
 	version    version.VersionClient
 	images     *contentstore.Store
-
-	adding   chan struct{} // full while plugins connect a container, see add
-	mu       sync.Mutex
-	starting map[string]bool // engine's IDs of containers whose processes are being made
+	starting   processesMade
 }
 
 var _ oci.Adapter = (*adapter)(nil)
@@ -124,9 +123,12 @@ func newAdapter(socket string) (*adapter, error) {
 		containers: containers.NewContainersClient(connection),
 		tasks:      tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection),
 		version:  version.NewVersionClient(connection),
-		starting: map[string]bool{}, adding: make(chan struct{}, 1),
-		cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}),
+		starting: processesMade{all: map[string]bool{}},
+		networks: &networks{
+			cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}), adding: make(chan struct{}, 1),
+		},
 	}
+	a.changes = changes{a.containers}
 	a.images = contentstore.New(contentstore.Config{
 		Connection: connection, Away: a.Away, Check: checkNamespace,
 		// not changed, as for Kubernetes' images: names are the operator's
@@ -158,7 +160,9 @@ func splitEngineID(engineID string) (namespace, id string) {
 }
 
 // RestoreDir contains the namespace, too: runc gets it as the directory of its state.
-func (a *adapter) RestoreDir(engineID string) string { return shim.InRoot(splitEngineID(engineID)) }
+func (a *adapter) RestoreDir(engineID string) string { return restoreDir(engineID) }
+
+func restoreDir(engineID string) string { return shim.InRoot(splitEngineID(engineID)) }
 
 // within returns a context for calls in a namespace.
 func within(ctx context.Context, namespace string) context.Context {
@@ -190,30 +194,46 @@ func (a *adapter) Process(found oci.Container) (oci.Process, error) {
 
 var errNoVolumes = errors.New("containerd has no volumes")
 
+// noVolumes: containerd has no volumes, and runc mounts /dev/shm.
+type noVolumes struct{}
+
 // VolumePath fails: containerd has no volumes.
-func (a *adapter) VolumePath(engine.Volume) (string, error) { return "", errNoVolumes }
+func (noVolumes) VolumePath(engine.Volume) (string, error) { return "", errNoVolumes }
 
 // RemoveVolume does nothing: there are no volumes.
-func (a *adapter) RemoveVolume(context.Context, string) error { return nil }
+func (noVolumes) RemoveVolume(context.Context, string) error { return nil }
 
 // MadeFor is false: there are no volumes.
-func (a *adapter) MadeFor(context.Context, string, string, string) (bool, error) { return false, nil }
+func (noVolumes) MadeFor(context.Context, string, string, string) (bool, error) { return false, nil }
 
 // Shm returns "": runc mounts it.
-func (a *adapter) Shm(oci.Container) string { return "" }
+func (noVolumes) Shm(oci.Container) string { return "" }
 
-func (a *adapter) isStarting(engineID string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.starting[engineID]
+// processesMade are containers whose processes are being made, by the engine's IDs.
+type processesMade struct {
+	mu  sync.Mutex
+	all map[string]bool
 }
 
-func (a *adapter) setStarting(engineID string, is bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// has reports whether a container's processes are being made.
+func (p *processesMade) has(engineID string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[engineID]
+}
+
+// begin notes that a container's processes are being made, until the returned function is called.
+func (p *processesMade) begin(engineID string) (done func()) {
+	p.set(engineID, true)
+	return func() { p.set(engineID, false) }
+}
+
+func (p *processesMade) set(engineID string, is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if is {
-		a.starting[engineID] = true
+		p.all[engineID] = true
 	} else {
-		delete(a.starting, engineID)
+		delete(p.all, engineID)
 	}
 }
