@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
-	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/godwit/godwit/internal/network/pool"
 )
@@ -16,41 +18,88 @@ import (
 // bridgedFileLimit bounds the size of the file of containers on bridges.
 const bridgedFileLimit = 4 << 20
 
-func (n *Network) bridgedPath() string { return filepath.Join(n.config.StateDir, "bridged.json") }
+// records are the containers on bridges that this node knows: those that are here, and those to which it
+// forwards. They have a lock of their own, which is taken last. Who changes a record reads, changes and puts
+// it while holding the node's lock.
+type records struct {
+	path string // of the file
 
-// recoverBridged takes over the records of an earlier process. Containers that were held may run here or
-// elsewhere. It leaves out records that it cannot read: their connections are lost, but the rest of the
-// node works.
-func (n *Network) recoverBridged() error {
-	all, err := n.readBridged()
-	if err != nil {
-		aside := n.bridgedPath() + ".unreadable"
-		n.config.Log.Error("the record of containers on bridges cannot be read: packets are no longer "+
-			"forwarded to containers that have left",
-			"error", err, "kept as", aside)
-		if err := os.Rename(n.bridgedPath(), aside); err != nil {
-			return fmt.Errorf("containers on bridges: %w", err)
-		}
-	}
-	left := err != nil
-	defer func() { n.filter.KnowBridged(n.bridgedFilter()) }()
-	for _, one := range all {
-		if err := n.recoverOne(one); err != nil {
-			left = true
-			n.config.Log.Error("the record of a container on a bridge is not valid, and is ignored",
-				"container",
-				one.Container, "address", one.Address, "error", err)
-		}
-	}
-	if left && len(n.bridged) == 0 {
-		return n.flows().Forget(netip.Addr{}, true)
-	}
-	return nil
+	mu  sync.Mutex
+	all map[netip.Addr]bridged
 }
 
-// readBridged reads the file, which need not exist.
-func (n *Network) readBridged() ([]bridged, error) {
-	file, err := os.Open(n.bridgedPath())
+func newRecords(path string) *records { return &records{path: path, all: map[netip.Addr]bridged{}} }
+
+// at returns the record of an address.
+func (r *records) at(ip netip.Addr) (one bridged, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one, is = r.all[ip]
+	return one, is
+}
+
+// list returns all records.
+func (r *records) list() []bridged {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.all))
+}
+
+// count returns how many records there are.
+func (r *records) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.all)
+}
+
+// put adds a record or replaces that of the same address, but not in the file: see save.
+func (r *records) put(one bridged) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[one.Address] = one
+}
+
+// note puts a record and saves. If saving fails, nothing has changed.
+func (r *records) note(one bridged) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, was := r.all[one.Address]
+	r.all[one.Address] = one
+	err := r.write()
+	switch {
+	case err == nil:
+	case was:
+		r.all[one.Address] = known
+	default:
+		delete(r.all, one.Address)
+	}
+	return err
+}
+
+// drop removes the record of an address, but not from the file.
+func (r *records) drop(ip netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, ip)
+}
+
+// clear removes all records, but not the file.
+func (r *records) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.all)
+}
+
+// save replaces the file.
+func (r *records) save() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.write()
+}
+
+// read reads the file, which need not exist.
+func (r *records) read() ([]bridged, error) {
+	file, err := os.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -67,7 +116,7 @@ func (n *Network) readBridged() ([]bridged, error) {
 		err = json.Unmarshal(data, &entries)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", n.bridgedPath(), err)
+		return nil, fmt.Errorf("%s: %w", r.path, err)
 	}
 	all := make([]bridged, len(entries))
 	for i, entry := range entries {
@@ -78,48 +127,14 @@ func (n *Network) readBridged() ([]bridged, error) {
 	return all, nil
 }
 
-// recoverOne takes over one record.
-func (n *Network) recoverOne(one bridged) error {
-	if err := n.checkBridged(Bridged{Container: one.Container, Address: one.Address,
-		Ports: one.Ports}); err != nil {
-		return err
-	}
-	if n.bridged[one.Address] != nil {
-		return fmt.Errorf("address is %w: it is listed twice", ErrInvalid)
-	}
-	if max(one.Via, one.Origin, one.Before) > pool.MaxNodeNumber ||
-		min(one.Via, one.Origin, one.Before, one.MTU) < 0 || one.MTU > pool.MaxMTU {
-		return fmt.Errorf("number of a node, or the MTU, is %w", ErrInvalid)
-	}
-	if one.Here {
-		bridge, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
-		if err != nil { // its engine stopped it, or the node rebooted
-			one.Here = false
-			one.undone()
-		} else {
-			n.containers[one.Container] = &attachment{
-				address: Address{IP: one.Address, MTU: one.MTU}, device: bridge, bridged: true, blocked: true,
-			}
-		}
-	}
-	if one.Here || one.Via != 0 {
-		n.bridged[one.Address] = &one
-	}
-	return nil
-}
-
-// saveBridged replaces the file.
-func (n *Network) saveBridged() error {
-	all := make([]*bridged, 0, len(n.bridged))
-	for _, one := range n.bridged {
-		all = append(all, one)
-	}
-	data, err := json.Marshal(all)
+// write does the work of save. The caller holds mu.
+func (r *records) write() error {
+	data, err := json.Marshal(slices.AppendSeq(make([]bridged, 0, len(r.all)), maps.Values(r.all)))
 	if err == nil && len(data) > bridgedFileLimit {
 		err = fmt.Errorf("%d bytes are %w: at most %d", len(data), ErrInvalid, bridgedFileLimit)
 	}
 	if err == nil {
-		err = pool.ReplaceFile(n.bridgedPath(), data)
+		err = pool.ReplaceFile(r.path, data)
 	}
 	if err != nil {
 		return fmt.Errorf("save the record of containers on bridges: %w", err)
@@ -127,38 +142,27 @@ func (n *Network) saveBridged() error {
 	return nil
 }
 
-// finaliseBridgedLater saves the containers' current places and updates the packet filter in the background,
-// so that no frozen container waits for the disk. If the process is killed before that, the migration's
-// journal says where the container is. If saving fails, the error is logged and KeepPassing tries again.
-func (n *Network) finaliseBridgedLater() {
-	n.background.Add(1)
-	go func() {
-		defer n.background.Done()
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.unfinished = true
-		if err := n.finaliseBridged(); err != nil {
-			n.config.Log.Warn("cannot record where containers on bridges are; trying again", "error", err)
-		}
-	}()
+// bridged is the record of such a container. Records are kept in a file, because connections that came in
+// through this node continue through it for as long as they last.
+type bridged struct {
+	Container string      `json:"container"`
+	Address   netip.Addr  `json:"address"`
+	Here      bool        `json:"here"`             // its network namespace is at NetnsPath
+	MTU       int         `json:"mtu,omitempty"`    // of its routes
+	Bridge    string      `json:"bridge,omitempty"` // on which this node answers ARP for it meanwhile
+	Via       int         `json:"via,omitempty"`    // number of the node that has it; 0: this node
+	Origin    int         `json:"origin,omitempty"` // number of the node from which it last arrived; 0: none
+	Ports     []Published `json:"ports,omitempty"`
+	Arriving  bool        `json:"arriving,omitempty"`  // not known yet whether it will run here
+	Returning bool        `json:"returning,omitempty"` // this node forwarded to it; does so again on undo
+	Before    int         `json:"before,omitempty"`    // the previous Origin
+	closing   bool        // its engine is about to forget it
 }
 
-// finaliseBridged saves the places and updates the packet filter at once, if that is still to be done.
-func (n *Network) finaliseBridged() error {
-	if !n.unfinished {
-		return nil
+// undone marks a container as not having come back.
+func (one *bridged) undone() {
+	if one.Returning {
+		one.Origin = one.Before
 	}
-	err := errors.Join(n.saveBridged(), n.filterBridged())
-	n.unfinished = err != nil
-	return err
-}
-
-// cleanupBridged removes everything that was made for containers on bridges.
-func (n *Network) cleanupBridged() error {
-	clear(n.bridged)
-	err := errors.Join(n.flows().Forget(netip.Addr{}, true), n.passages.Remove())
-	if gone := os.Remove(n.bridgedPath()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-		err = errors.Join(err, gone)
-	}
-	return err
+	one.Arriving, one.Returning, one.Before = false, false, 0
 }
