@@ -74,12 +74,19 @@ func cleanPath(p string, limit int) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && p != "/" && len(p) <= limit && !strings.ContainsRune(p, 0)
 }
 
+// volumes makes, finds and removes the volumes of this node: directories of the engine, and host
+// directories.
+type volumes struct {
+	catalog *catalog
+	paths   paths
+}
+
 // checkBinds refuses host directories in which this engine keeps its own files: a definition names those as
 // volumes, or not at all.
-func (e *Engine) checkBinds(d engine.Definition) error {
+func (vs *volumes) checkBinds(d engine.Definition) error {
 	for _, v := range d.Volumes {
 		if v.Sort() == engine.Bind &&
-			(engine.Within(v.Source, e.paths.state) || engine.Within(v.Source, e.paths.run)) {
+			(engine.Within(v.Source, vs.paths.state) || engine.Within(v.Source, vs.paths.run)) {
 			return fmt.Errorf("host directory %.80s: it is below a directory of the container engine; "+
 				"name a volume instead", v.Source)
 		}
@@ -118,22 +125,22 @@ func own(d engine.Definition) engine.Definition {
 }
 
 // VolumePath returns the path of a volume's content on this node, existing or not.
-func (e *Engine) VolumePath(v engine.Volume) (string, error) {
+func (vs *volumes) VolumePath(v engine.Volume) (string, error) {
 	if v.Sort() == engine.Tmpfs {
 		return "", fmt.Errorf("%s is of one container: %w", v, errors.ErrUnsupported)
 	}
 	if err := errors.Join(validateVolume(v),
-		e.checkBinds(engine.Definition{Volumes: []engine.Volume{v}})); err != nil {
+		vs.checkBinds(engine.Definition{Volumes: []engine.Volume{v}})); err != nil {
 		return "", err
 	}
-	return container{paths: e.paths}.volumePath(0, v), nil
+	return container{paths: vs.paths}.volumePath(0, v), nil
 }
 
 // makeVolumes makes the missing named volumes of a new container, and returns their directories. Host
 // directories must exist.
-func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
+func (vs *volumes) makeVolumes(d engine.Definition) (made []string, err error) {
 	for i, v := range d.Volumes {
-		place := e.paths.of(d.ID).volumePath(i, v)
+		place := vs.paths.of(d.ID).volumePath(i, v)
 		switch v.Sort() {
 		case engine.Bind:
 			info, err := os.Lstat(place)
@@ -159,7 +166,7 @@ func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
 
 // reserveVolumes lists the volumes of an arriving container that exist here already, and staying host
 // directories that do not exist.
-func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]engine.Problem, error) {
+func (vs *volumes) reserveVolumes(all []engine.Container, d engine.Definition) ([]engine.Problem, error) {
 	var problems []engine.Problem
 	for i, v := range d.Volumes {
 		if v.Sort() == engine.Tmpfs {
@@ -168,8 +175,8 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 		add := func(why, remedy string) {
 			problems = append(problems, engine.Problem{What: v.String(), Why: why, Remedy: remedy})
 		}
-		place := e.paths.of(d.ID).volumePath(i, v)
-		if e.checkBinds(engine.Definition{Volumes: []engine.Volume{v}}) != nil {
+		place := vs.paths.of(d.ID).volumePath(i, v)
+		if vs.checkBinds(engine.Definition{Volumes: []engine.Volume{v}}) != nil {
 			add("it is below a directory of this node's container engine", "use a volume with a name")
 			continue
 		}
@@ -209,13 +216,13 @@ type madeVolume struct {
 }
 
 // arrivalRecord records what an arrival will make, before it is made.
-func (e *Engine) arrivalRecord(d engine.Definition, netns string) arrivalRecord {
+func (vs *volumes) arrivalRecord(d engine.Definition, netns string) arrivalRecord {
 	r := arrivalRecord{Netns: netns}
 	for i, v := range d.Volumes {
 		if v.Sort() == engine.Tmpfs || v.Stays && v.Sort() == engine.Bind {
 			continue
 		}
-		made := madeVolume{Path: e.paths.of(d.ID).volumePath(i, v)}
+		made := madeVolume{Path: vs.paths.of(d.ID).volumePath(i, v)}
 		if was, err := recordDirectory(made.Path); err == nil {
 			if v.Stays {
 				continue
@@ -240,36 +247,9 @@ func makeArriving(made []madeVolume) error {
 	return nil
 }
 
-// clearVolumes removes the mount points that runc has made in volumes whose contents are still to come.
-func (a *arrival) clearVolumes() error {
-	spec, err := loadSpec(a.files)
-	if err != nil {
-		return err
-	}
-	for i, v := range a.definition.Volumes {
-		if v.Stays || v.Sort() == engine.Tmpfs {
-			continue
-		}
-		root := a.files.volumePath(i, v)
-		for _, m := range spec.Mounts {
-			if m.Destination == v.Path || !engine.Within(m.Destination, v.Path) {
-				continue
-			}
-			place := filepath.Join(root, strings.TrimPrefix(m.Destination, v.Path))
-			if info, err := os.Lstat(place); err == nil &&
-				(info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
-				// empty directories only
-				for ; place != root && os.Remove(place) == nil; place = filepath.Dir(place) {
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // unmakeVolumes removes what an arrival that never ran has made and filled.
-func (e *Engine) unmakeVolumes(ctx context.Context, id string, made []madeVolume) error {
-	inUse, err := e.pathsInUse(ctx, id)
+func (vs *volumes) unmakeVolumes(ctx context.Context, id string, made []madeVolume) error {
+	inUse, err := vs.pathsInUse(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -294,14 +274,14 @@ func (e *Engine) unmakeVolumes(ctx context.Context, id string, made []madeVolume
 }
 
 // goneWith lists the directories of a container's volumes that have gone with it to another node.
-func (e *Engine) goneWith(ctx context.Context, d engine.Definition, stay []string) (gone []string,
+func (vs *volumes) goneWith(ctx context.Context, d engine.Definition, stay []string) (gone []string,
 	err error) {
-	inUse, err := e.pathsInUse(ctx, d.ID)
+	inUse, err := vs.pathsInUse(ctx, d.ID)
 	if err != nil {
 		return nil, err
 	}
 	for i, v := range d.Volumes {
-		path := e.paths.of(d.ID).volumePath(i, v)
+		path := vs.paths.of(d.ID).volumePath(i, v)
 		notOurs := v.Sort() == engine.Tmpfs || v.Sort() == engine.Bind && v.ReadOnly
 		if notOurs || slices.Contains(stay, v.Key()) || inUse(path) {
 			continue
@@ -313,8 +293,8 @@ func (e *Engine) goneWith(ctx context.Context, d engine.Definition, stay []strin
 
 // pathsInUse returns a function that reports whether another container on this node uses anything in a
 // directory.
-func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) bool, error) {
-	all, err := e.List(ctx)
+func (vs *volumes) pathsInUse(ctx context.Context, id string) (func(path string) bool, error) {
+	all, err := vs.catalog.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +307,7 @@ func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) b
 			return func(string) bool { return true }, nil // It may have any of them.
 		}
 		for i, v := range ctr.Definition.Volumes {
-			used = append(used, e.paths.of(ctr.Definition.ID).volumePath(i, v))
+			used = append(used, vs.paths.of(ctr.Definition.ID).volumePath(i, v))
 		}
 	}
 	return func(path string) bool {
@@ -351,12 +331,12 @@ func removeVolume(path string) error {
 }
 
 // Volumes lists all named volumes of this node, in order of name.
-func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
-	entries, err := os.ReadDir(e.paths.volumes())
+func (vs *volumes) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
+	entries, err := os.ReadDir(vs.paths.volumes())
 	if err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
 	}
-	all, err := e.List(ctx)
+	all, err := vs.catalog.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +348,7 @@ func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
 		}
 		volume := engine.Volume{Name: entry.Name()}
 		found = append(found, engine.StoredVolume{
-			Name: volume.Name, Path: e.paths.volume(volume.Name), Changed: info.ModTime(),
+			Name: volume.Name, Path: vs.paths.volume(volume.Name), Changed: info.ModTime(),
 			Containers: append([]string{}, engine.Sharing(all, "", volume)...),
 		})
 	}
@@ -376,13 +356,13 @@ func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
 }
 
 // RemoveVolume deletes a named volume that no container has.
-func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
-	unlockNames := e.lock("") // nobody makes a container with the volume meanwhile
+func (vs *volumes) RemoveVolume(ctx context.Context, name string) error {
+	unlockNames := vs.catalog.lock("") // nobody makes a container with the volume meanwhile
 	defer unlockNames()
-	if !namePattern.MatchString(name) || !durable.Exists(e.paths.volume(name)) {
+	if !namePattern.MatchString(name) || !durable.Exists(vs.paths.volume(name)) {
 		return fmt.Errorf("%w: %.80q; \"godwit volume ls\" lists them", engine.ErrNoVolume, name)
 	}
-	all, err := e.List(ctx)
+	all, err := vs.catalog.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -390,5 +370,5 @@ func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 		return fmt.Errorf("remove volume %s: %w: container %s has it; remove that one first", name,
 			engine.ErrBusy, strings.Join(has, ", "))
 	}
-	return removeVolume(e.paths.volume(name))
+	return removeVolume(vs.paths.volume(name))
 }
