@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,33 +15,12 @@ import (
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	version "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containernetworking/cni/libcni"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/shim"
 )
-
-// Name is the name of the engine.
-const Name = "containerd"
-
-// oldest is the oldest version that was tested.
-const oldest = "1.6"
-
-// DefaultSocket is containerd's default socket. In stateDir, containerd and its shims keep what does not
-// survive a reboot.
-const (
-	DefaultSocket = "/run/containerd/containerd.sock"
-	stateDir      = "/run/containerd"
-)
-
-// snapshotter is the snapshotter that uses overlays.
-const snapshotter = oci.Snapshotter
-
-// namePattern matches names that containerd accepts for namespaces and IDs (identifiers/validate.go).
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-](?:[A-Za-z0-9]+))*$`)
 
 // Config says where the engine keeps its files and finds containerd.
 type Config struct {
@@ -111,7 +88,11 @@ type adapter struct {
 	starting   processesMade
 }
 
-var _ oci.Adapter = (*adapter)(nil)
+var (
+	_ oci.Adapter = (*adapter)(nil)
+	_ oci.Guarder = (*adapter)(nil)
+	_ oci.Marker  = (*adapter)(nil)
+)
 
 func newAdapter(socket string) (*adapter, error) {
 	connection, err := contentstore.Dial(socket)
@@ -151,25 +132,8 @@ func (a *adapter) Away() error {
 	return nil
 }
 
-// engineID returns the engine's ID of a container; splitEngineID is its inverse.
-func engineID(namespace, id string) string { return namespace + "/" + id }
-
-func splitEngineID(engineID string) (namespace, id string) {
-	namespace, id, _ = strings.Cut(engineID, "/")
-	return namespace, id
-}
-
 // RestoreDir contains the namespace, too: runc gets it as the directory of its state.
 func (a *adapter) RestoreDir(engineID string) string { return restoreDir(engineID) }
-
-func restoreDir(engineID string) string { return shim.InRoot(splitEngineID(engineID)) }
-
-// within returns a context for calls in a namespace.
-func within(ctx context.Context, namespace string) context.Context {
-	return contentstore.Within(ctx, namespace)
-}
-
-func missing(err error) bool { return status.Code(err) == codes.NotFound }
 
 // runtimePath returns the path of godwit-runc: beside the program to which it is a link.
 func (a *adapter) runtimePath() (string, error) {
@@ -179,11 +143,6 @@ func (a *adapter) runtimePath() (string, error) {
 		_, err = os.Stat(path)
 	}
 	return path, err
-}
-
-// bundle returns the directory of a container's shim.
-func bundle(namespace, id string) string {
-	return filepath.Join(stateDir, "io.containerd.runtime.v2.task", namespace, id)
 }
 
 // Process finds a container's shim and runc's state of it.

@@ -20,8 +20,6 @@ import (
 // specification, which fails with a reason, refuses each start: by ctr, nerdctl, or containerd's restart
 // monitor. The running task has a bundle of its own, and does not see the hook.
 
-var _ oci.Guarder = (*adapter)(nil)
-
 // leavingVariable distinguishes this guard's hook from others with the same variable.
 const leavingVariable = shim.GuardVariable + "=leaving"
 

@@ -14,8 +14,6 @@ import (
 // movedLabel is the label of a copy whose container has moved. Its value is the target's name.
 const movedLabel = "io.godwit.moved-to"
 
-var _ oci.Marker = (*adapter)(nil)
-
 // Mark adds the label to a copy.
 func (c changes) Mark(ctx context.Context, found oci.Container, moved oci.Moved) error {
 	return c.setMovedLabel(ctx, found, moved.Node)
