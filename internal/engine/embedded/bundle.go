@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
@@ -134,19 +132,6 @@ func (b *bundles) specOf(d engine.Definition, netns string, who account.Account)
 	})
 }
 
-// loadSpec reads a container's OCI specification.
-func loadSpec(files container) (*specs.Spec, error) {
-	data, err := os.ReadFile(files.spec())
-	if err != nil {
-		return nil, fmt.Errorf("read specification of container %.12s: %w", files.id, err)
-	}
-	var spec specs.Spec
-	if err := json.Unmarshal(data, &spec); err != nil {
-		return nil, fmt.Errorf("decode specification of container %.12s: %w", files.id, err)
-	}
-	return &spec, nil
-}
-
 // refreshSpec rewrites the specification for a start, because the meaning of its user is known only when
 // the root is mounted.
 func (b *bundles) refreshSpec(d engine.Definition) error {
@@ -159,34 +144,6 @@ func (b *bundles) refreshSpec(d engine.Definition) error {
 		return err
 	}
 	return b.saveSpec(d, netnsOf(old), who)
-}
-
-// netnsOf returns the path of the network namespace in a specification.
-func netnsOf(spec *specs.Spec) string {
-	if spec.Linux == nil {
-		return ""
-	}
-	for _, ns := range spec.Linux.Namespaces {
-		if ns.Type == specs.NetworkNamespace {
-			return ns.Path
-		}
-	}
-	return ""
-}
-
-// unified reports whether this node has only cgroup v2, as runc sees it.
-func unified() bool {
-	var stat unix.Statfs_t
-	return unix.Statfs("/sys/fs/cgroup", &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC
-}
-
-// encodeExtra writes this engine's part of a definition.
-func encodeExtra(x extra) json.RawMessage {
-	data, err := json.Marshal(x)
-	if err != nil { // strings always encode
-		return nil
-	}
-	return data
 }
 
 // removingPrefix is the prefix of the directory of a container whose removal has begun.
@@ -215,4 +172,10 @@ func removeFiles(place container, volumes []string) error {
 		return fmt.Errorf("remove place of container %.12s: %w", place.id, err)
 	}
 	return nil
+}
+
+// Images locates the layers of images.
+type Images interface {
+	// LayerPath returns the directory with the content of a layer, by its DiffID.
+	LayerPath(diffID string) (string, error)
 }

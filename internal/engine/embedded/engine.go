@@ -12,12 +12,6 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
-// Images locates the layers of images.
-type Images interface {
-	// LayerPath returns the directory with the content of a layer, by its DiffID.
-	LayerPath(diffID string) (string, error)
-}
-
 // Config says where the engine keeps its files and finds its tools.
 type Config struct {
 	StateDir   string

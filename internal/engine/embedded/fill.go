@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pager"
 )
@@ -19,14 +18,4 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 		return fmt.Errorf("container %s: %w", a.definition.Name, err)
 	}
 	return nil
-}
-
-// keepLoss keeps the report on a container that was killed because its memory could not be completed. The
-// report explains the container's end.
-func keepLoss(place container) error {
-	report, err := pager.ReadReport(place.memory())
-	if err != nil || report.State != memory.FillLost {
-		return err
-	}
-	return durable.Save(place.lost(), report)
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/embedded/output"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
 )
 
 // MonitorCommand is the hidden command of this program that becomes a container's monitor: see Monitor.
@@ -294,4 +296,14 @@ func (m *monitor) finish(code int, began time.Time) error {
 // clean removes the remaining processes of the container, its cgroup and its mounts.
 func (m *monitor) clean() error {
 	return sweep(context.Background(), m.runc, m.files)
+}
+
+// keepLoss keeps the report on a container that was killed because its memory could not be completed. The
+// report explains the container's end.
+func keepLoss(place container) error {
+	report, err := pager.ReadReport(place.memory())
+	if err != nil || report.State != memory.FillLost {
+		return err
+	}
+	return durable.Save(place.lost(), report)
 }

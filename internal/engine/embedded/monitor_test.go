@@ -34,7 +34,8 @@ func monitored(t *testing.T, e *Engine, script string) (container, error) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = os.WriteFile(place.runDir()+"/end", nil, 0o600) // the directory is gone if the container has ended
+		// the directory is gone if the container has ended
+		_ = os.WriteFile(place.runDir()+"/end", nil, 0o600)
 		must(t, e.settle(ctx, place))
 	})
 	return place, err
@@ -74,7 +75,8 @@ func TestMonitor(t *testing.T) {
 	}
 	eventually(t, "its output", func() bool { return durable.Exists(place.log()) })
 	must(t, askMonitor(t.Context(), place, opDrain))
-	if err := askMonitor(t.Context(), place, "dance"); err == nil || !strings.Contains(err.Error(), "unknown") {
+	err = askMonitor(t.Context(), place, "dance")
+	if err == nil || !strings.Contains(err.Error(), "unknown") {
 		t.Errorf("an unknown request: %v", err)
 	}
 	must(t, os.WriteFile(place.runDir()+"/end", nil, 0o600))
@@ -110,7 +112,7 @@ func TestMonitorOfDestroyed(t *testing.T) {
 // not started.
 func TestMonitorFails(t *testing.T) {
 	for script, want := range map[string]string{
-		"#!/bin/sh\necho '{\"level\":\"error\",\"msg\":\"no such command\"}' >\"$4\"\nexit 1\n": "no such command",
+		"#!/bin/sh\necho '{\"level\":\"error\",\"msg\":\"not found\"}' >\"$4\"\nexit 1\n": "not found",
 		"#!/bin/sh\nexit 3\n": "exit status 3",
 		"#!/bin/sh\nwhile [ $1 != create ]; do shift; done\necho x >$5\n": `"x`,
 	} {
@@ -126,8 +128,8 @@ func TestMonitorFails(t *testing.T) {
 	}
 }
 
-// TestKilledMonitorsContainer checks that a container whose monitor was killed cannot be moved, and that what is left
-// of its session ends.
+// TestKilledMonitorsContainer checks that a container whose monitor was killed cannot be moved, and that
+// what is left of its session ends.
 func TestKilledMonitorsContainer(t *testing.T) {
 	e := newParts(t)
 	place, err := monitored(t, e, pretendedRunc)
@@ -140,7 +142,8 @@ func TestKilledMonitorsContainer(t *testing.T) {
 		_, lives, err := living(place)
 		return err == nil && !lives
 	})
-	if ctr, err := e.inspect(place.id); err != nil || ctr.State != engine.Exited || ctr.ExitCode != exitUnknown {
+	ctr, err := e.inspect(place.id)
+	if err != nil || ctr.State != engine.Exited || ctr.ExitCode != exitUnknown {
 		t.Errorf("%+v, %v", ctr, err)
 	}
 }

@@ -3,7 +3,6 @@ package embedded
 import (
 	"errors"
 	"io/fs"
-	"slices"
 	"time"
 
 	"github.com/godwit/godwit/internal/durable"
@@ -41,15 +40,6 @@ type arrivalRecord struct {
 	// Volumes are the names of the volumes made by an arrival that an earlier version began; such a record
 	// has no Made.
 	Volumes []string `json:"volumes,omitempty"`
-}
-
-// made returns the directories that an arrival has made or filled.
-func (vs *volumes) made(r arrivalRecord) []madeVolume {
-	made := slices.Clone(r.Made)
-	for _, name := range r.Volumes {
-		made = append(made, madeVolume{Path: vs.paths.volume(name)})
-	}
-	return made
 }
 
 // departureRecord exists from PrepareDump until the container is resumed or destroyed. It is durable before

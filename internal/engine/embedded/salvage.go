@@ -68,6 +68,3 @@ func (r *arrivals) salvage(ctx context.Context, place container, take func(files
 	}
 	return nil
 }
-
-// fills reports whether a directory's contents have come with the arrival.
-func (m *madeVolume) fills() bool { return m.Was == nil || m.Was.still(m.Path) }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,62 +16,6 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 )
-
-// Bounds of volumes. The path of a bind or a tmpfs is the name of its tree.
-const (
-	maxVolumePath = 255
-	maxSourcePath = 4095 // PATH_MAX
-	maxTmpfs      = 1 << 50
-)
-
-func validateVolumes(d engine.Definition) error {
-	if len(d.Volumes) > maxVolumes {
-		return fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
-	}
-	for i, v := range d.Volumes {
-		if !cleanPath(v.Path, maxVolumePath) {
-			return fmt.Errorf("path %.80q of a volume: must be absolute, clean, not / and at most %d bytes",
-				v.Path, maxVolumePath)
-		}
-		if err := validateVolume(v); err != nil {
-			return err
-		}
-		for _, other := range d.Volumes[:i] {
-			if v.Path == other.Path || v.Overlaps(other) {
-				return fmt.Errorf("%.80s at %.80s and %.80s at %.80s: the same twice", v, v.Path, other,
-					other.Path)
-			}
-		}
-	}
-	return nil
-}
-
-func validateVolume(v engine.Volume) error {
-	switch {
-	case v.Sort() == engine.Named && v.Source == "" && v.SizeBytes == 0:
-		if !namePattern.MatchString(v.Name) {
-			return fmt.Errorf("volume name %.80q: must begin with a letter or digit and have at most 63 "+
-				"of a-z A-Z 0-9 _ . -", v.Name)
-		}
-	case v.Sort() == engine.Bind && v.Name == "" && v.SizeBytes == 0:
-		if !cleanPath(v.Source, maxSourcePath) {
-			return fmt.Errorf("host directory %.80q: must be an absolute path, clean and not /", v.Source)
-		}
-	case v.Sort() == engine.Tmpfs && v.Name == "" && v.Source == "" && !v.ReadOnly:
-		if v.SizeBytes < 0 || v.SizeBytes > maxTmpfs {
-			return fmt.Errorf("tmpfs %.80s of %d bytes: must be from 1 to %d, or 0 for half of the memory",
-				v.Path, v.SizeBytes, int64(maxTmpfs))
-		}
-	default:
-		return fmt.Errorf("volume at %.80q of kind %.20q has settings that this kind of volume cannot have",
-			v.Path, v.Kind)
-	}
-	return nil
-}
-
-func cleanPath(p string, limit int) bool {
-	return path.IsAbs(p) && path.Clean(p) == p && p != "/" && len(p) <= limit && !strings.ContainsRune(p, 0)
-}
 
 // volumes makes, finds and removes the volumes of this node: directories of the engine, and host
 // directories.
@@ -92,36 +35,6 @@ func (vs *volumes) checkBinds(d engine.Definition) error {
 		}
 	}
 	return nil
-}
-
-// treeKind returns the kind of a volume's tree.
-func treeKind(v engine.Volume) files.TreeKind {
-	if v.Sort() == engine.Tmpfs {
-		return files.Memory
-	}
-	return files.VolumeOf
-}
-
-// volumePath returns the path of the content of a container's volume number i.
-func (c container) volumePath(i int, v engine.Volume) string {
-	switch v.Sort() {
-	case engine.Bind:
-		return v.Source
-	case engine.Tmpfs:
-		return c.tmpfs(i)
-	default:
-		return c.paths.volume(v.Name)
-	}
-}
-
-// own returns a definition as it is stored: without parts that belong to a move, or to another node.
-func own(d engine.Definition) engine.Definition {
-	d.Engine = nil // it names descriptors of another node
-	d.Volumes = slices.Clone(d.Volumes)
-	for i := range d.Volumes {
-		d.Volumes[i].Stays = false
-	}
-	return d
 }
 
 // VolumePath returns the path of a volume's content on this node, existing or not.
@@ -206,15 +119,6 @@ func (vs *volumes) reserveVolumes(all []engine.Container, d engine.Definition) (
 	return problems, nil
 }
 
-// madeVolume is a directory that an arrival fills.
-type madeVolume struct {
-	Path string `json:"path"`
-	// Was describes the directory before, when it was empty; nil: it did not exist.
-	Was *directoryRecord `json:"was,omitempty"`
-	// Above are the directories above it that did not exist, the lowest first.
-	Above []string `json:"above,omitempty"`
-}
-
 // arrivalRecord records what an arrival will make, before it is made.
 func (vs *volumes) arrivalRecord(d engine.Definition, netns string) arrivalRecord {
 	r := arrivalRecord{Netns: netns}
@@ -235,16 +139,6 @@ func (vs *volumes) arrivalRecord(d engine.Definition, netns string) arrivalRecor
 		r.Made = append(r.Made, made)
 	}
 	return r
-}
-
-// makeArriving makes the directories that an arrival fills.
-func makeArriving(made []madeVolume) error {
-	for _, m := range made {
-		if err := os.MkdirAll(m.Path, 0o755); err != nil {
-			return fmt.Errorf("make directory of a volume: %w", err)
-		}
-	}
-	return nil
 }
 
 // unmakeVolumes removes what an arrival that never ran has made and filled.
@@ -316,20 +210,6 @@ func (vs *volumes) pathsInUse(ctx context.Context, id string) (func(path string)
 	}, nil
 }
 
-// removeVolume removes the directory of a volume. If something is mounted there, the empty directory stays.
-func removeVolume(path string) error {
-	err := files.RemoveTree(path)
-	if errors.Is(err, unix.EBUSY) {
-		if entries, listed := os.ReadDir(path); listed == nil && len(entries) == 0 {
-			return nil
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("remove volume: %w", err)
-	}
-	return nil
-}
-
 // Volumes lists all named volumes of this node, in order of name.
 func (vs *volumes) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
 	entries, err := os.ReadDir(vs.paths.volumes())
@@ -371,4 +251,13 @@ func (vs *volumes) RemoveVolume(ctx context.Context, name string) error {
 			engine.ErrBusy, strings.Join(has, ", "))
 	}
 	return removeVolume(vs.paths.volume(name))
+}
+
+// made returns the directories that an arrival has made or filled.
+func (vs *volumes) made(r arrivalRecord) []madeVolume {
+	made := slices.Clone(r.Made)
+	for _, name := range r.Volumes {
+		made = append(made, madeVolume{Path: vs.paths.volume(name)})
+	}
+	return made
 }
