@@ -105,8 +105,12 @@ var mayImport = map[string]string{
 	"internal/engine/contentstore":       "engine engine/oci files files/image patience",
 	"internal/engine/docker": "durable engine engine/checkpoint engine/contentstore engine/mounts " +
 		"engine/oci files files/image files/tarsplit kernel patience",
-	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint engine/mounts files " +
-		"files/regular kernel memory memory/pager patience",
+	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint " +
+		"engine/embedded/account engine/embedded/output engine/mounts files kernel memory memory/pager " +
+		"patience",
+	// engine/embedded/account: knows no container; likewise engine/embedded/output.
+	"internal/engine/embedded/account": "files/regular",
+	"internal/engine/embedded/output":  "engine",
 	// engine/engines: the only list of engines.
 	"internal/engine/engines": "engine engine/containerd engine/docker engine/embedded engine/lxc " +
 		"engine/podman",

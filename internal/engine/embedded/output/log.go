@@ -1,4 +1,4 @@
-package embedded
+package output
 
 import (
 	"bufio"
@@ -120,18 +120,19 @@ func parseLogLine(line []byte) (engine.LogEntry, error) {
 	return entry, nil
 }
 
-// logReader reads a log that may be growing. It skips invalid lines: a crash may have truncated one.
-type logReader struct {
+// Reader reads a log that may be growing. It skips invalid lines: a crash may have truncated one.
+type Reader struct {
 	buffer  *bufio.Reader
 	pending []byte // the beginning of an unfinished line
 }
 
-func newLogReader(r io.Reader) *logReader {
-	return &logReader{buffer: bufio.NewReaderSize(r, maxLogLine)}
+// NewReader makes a reader of a log, or of a part of one that begins with a line.
+func NewReader(r io.Reader) *Reader {
+	return &Reader{buffer: bufio.NewReaderSize(r, maxLogLine)}
 }
 
-// next returns the next entry, or io.EOF when there is none yet.
-func (r *logReader) next() (engine.LogEntry, error) {
+// Next returns the next entry, or io.EOF when there is none yet.
+func (r *Reader) Next() (engine.LogEntry, error) {
 	for {
 		piece, err := r.buffer.ReadSlice('\n')
 		r.pending = append(r.pending, piece...)
@@ -152,13 +153,23 @@ func (r *logReader) next() (engine.LogEntry, error) {
 	}
 }
 
+// SeekTail moves to where the last lines of output begin.
+func SeekTail(file *os.File, lines int) error {
+	offset, err := tailOffset(file, lines)
+	if err != nil {
+		return err
+	}
+	_, err = file.Seek(offset, io.SeekStart)
+	return err
+}
+
 // tailOffset finds where the last n lines of output begin. Pieces of one line count as one.
 func tailOffset(file *os.File, n int) (int64, error) {
-	reader := newLogReader(file)
+	reader := NewReader(file)
 	starts := make([]int64, 0, n+1)
 	within, position := map[string]bool{}, int64(0) // streams in the middle of a line
 	for {
-		entry, err := reader.next()
+		entry, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}

@@ -1,4 +1,6 @@
-package embedded
+// Package account finds out as whom the processes of a container run, from the files of its root file system,
+// which belong to the container and are not trusted.
+package account
 
 import (
 	"bufio"
@@ -22,34 +24,34 @@ const (
 	maxGroups       = 1024
 )
 
-// account is the user a container's process runs as.
-type account struct {
-	user specs.User
-	home string
+// Account is the user a container's process runs as.
+type Account struct {
+	User specs.User
+	Home string
 }
 
-// resolveUser finds what "", "user", "uid", "user:group" or "uid:gid" means in a container's root
+// Resolve finds what "", "user", "uid", "user:group" or "uid:gid" means in a container's root
 // file system. The files there belong to the container, so they are read without following links
 // out of it and within bounds.
-func resolveUser(rootfs, wanted string) (account, error) {
+func Resolve(rootfs, wanted string) (Account, error) {
 	name, group, hasGroup := strings.Cut(wanted, ":")
-	result := account{home: "/"}
+	result := Account{Home: "/"}
 	known, err := lookupPasswd(rootfs, name)
 	if err != nil {
 		return result, fmt.Errorf("user %q: %w", wanted, err)
 	}
-	result.user.UID, result.user.GID = known.uid, known.gid
+	result.User.UID, result.User.GID = known.uid, known.gid
 	if known.home != "" {
-		result.home = known.home
+		result.Home = known.home
 	}
 	if hasGroup {
-		if result.user.GID, err = lookupGroup(rootfs, group); err != nil {
+		if result.User.GID, err = lookupGroup(rootfs, group); err != nil {
 			return result, fmt.Errorf("user %q: %w", wanted, err)
 		}
 		return result, nil
 	}
 	if known.name != "" {
-		result.user.AdditionalGids, err = groupsOf(rootfs, known.name, known.gid)
+		result.User.AdditionalGids, err = groupsOf(rootfs, known.name, known.gid)
 	}
 	return result, err
 }

@@ -1,16 +1,15 @@
-package embedded
+package account
 
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-func TestResolveUserStaysInside(t *testing.T) {
+func TestResolveStaysInside(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "passwd")
 	if err := os.WriteFile(outside, []byte("spy:x:0:0::/:/bin/sh\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -41,13 +40,13 @@ func TestResolveUserStaysInside(t *testing.T) {
 		if err := set(root); err != nil {
 			t.Fatal(err)
 		}
-		if who, err := resolveUser(root, "spy"); err == nil {
+		if who, err := Resolve(root, "spy"); err == nil {
 			t.Errorf("%s: resolves to %+v", name, who)
 		}
 	}
 }
 
-func TestResolveUserFollowsLinksOfTheContainer(t *testing.T) {
+func TestResolveFollowsLinksOfTheContainer(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"etc", "usr/lib"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -61,20 +60,13 @@ func TestResolveUserFollowsLinksOfTheContainer(t *testing.T) {
 	if err := os.Symlink("/usr/lib/passwd", root+"/etc/passwd"); err != nil {
 		t.Fatal(err)
 	}
-	who, err := resolveUser(root, "ann")
-	if err != nil || who.user.UID != 7 || who.user.GID != 8 || who.home != "/h" {
+	who, err := Resolve(root, "ann")
+	if err != nil || who.User.UID != 7 || who.User.GID != 8 || who.Home != "/h" {
 		t.Errorf("ann: %+v, %v", who, err)
 	}
 	for _, bad := range []string{"big", "bad", ":", "ann:", "4294967295", "+7"} {
-		if who, err := resolveUser(root, bad); err == nil && bad != ":" {
+		if who, err := Resolve(root, bad); err == nil && bad != ":" {
 			t.Errorf("%q: %+v", bad, who)
 		}
-	}
-}
-
-func TestMergeEnvironment(t *testing.T) {
-	got := mergeEnvironment([]string{"A=1", "B=2", "C=3"}, []string{"B=x", "D=4"})
-	if !slices.Equal(got, []string{"A=1", "C=3", "B=x", "D=4"}) {
-		t.Errorf("%v", got)
 	}
 }

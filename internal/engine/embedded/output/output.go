@@ -1,4 +1,7 @@
-package embedded
+// Package output keeps what a container writes to its standard output and error: it makes the pipes, or takes
+// the terminal, and moves all output to a log that is complete to the byte, even on a full disk, after a
+// crash, and while the container is frozen. It knows no container and no engine.
+package output
 
 import (
 	"errors"
@@ -20,14 +23,18 @@ const ptyQuiet = 3 * time.Millisecond
 // waits once its pipe is full, so nothing is lost.
 const logRetry = 500 * time.Millisecond
 
-// stdio is a container's standard output and error: pipes, or a terminal, and the log that they end in.
-type stdio struct {
-	files          container
-	names          []string // stdin, stdout and stderr, in CRIU's notation
-	stdout, stderr *os.File // the container's ends, until runc has them
-	console        *net.UnixListener
-	streams        []*stream
-	done           sync.WaitGroup
+// Files are the paths of a container's log, and of the socket on which runc passes its terminal.
+type Files struct{ Log, Console string }
+
+// Output is a container's standard output and error: pipes, or a terminal, and the log that they end in.
+type Output struct {
+	Names          []string // stdin, stdout and stderr, in CRIU's notation
+	Stdout, Stderr *os.File // the container's ends, until runc has them; nil with a terminal
+
+	files   Files
+	console *net.UnixListener
+	streams []*stream
+	done    sync.WaitGroup
 
 	// mu guards reading from the streams together with writing to the log: one without the other loses
 	// output.
@@ -42,28 +49,28 @@ type stream struct {
 	terminal bool
 }
 
-// openStdio makes a container's standard output and error.
-func openStdio(files container, terminal bool) (*stdio, error) {
-	s := &stdio{files: files}
+// Open makes a container's standard output and error.
+func Open(files Files, terminal bool) (*Output, error) {
+	s := &Output{files: files}
 	if terminal {
 		return s, s.listenConsole()
 	}
 	var err error
 	var outName, errName string
-	if s.stdout, outName, err = s.pipe("stdout"); err == nil {
-		s.stderr, errName, err = s.pipe("stderr")
+	if s.Stdout, outName, err = s.pipe("stdout"); err == nil {
+		s.Stderr, errName, err = s.pipe("stderr")
 	}
 	if err != nil {
-		s.close()
+		s.Close()
 		return nil, err
 	}
-	s.names = []string{"/dev/null", outName, errName}
+	s.Names = []string{"/dev/null", outName, errName}
 	return s, nil
 }
 
 // pipe makes a pipe whose read end becomes a stream. The container's end stays in blocking mode, as
 // programs expect.
-func (s *stdio) pipe(name string) (*os.File, string, error) {
+func (s *Output) pipe(name string) (*os.File, string, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return nil, "", fmt.Errorf("make pipe for %s: %w", name, err)
@@ -81,7 +88,7 @@ func (s *stdio) pipe(name string) (*os.File, string, error) {
 	return end, fmt.Sprintf("pipe:[%d]", stat.Ino), nil
 }
 
-func (s *stdio) add(name string, fd int, terminal bool) error {
+func (s *Output) add(name string, fd int, terminal bool) error {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
 		return fmt.Errorf("set %s non-blocking: %w", name, err)
@@ -92,24 +99,24 @@ func (s *stdio) add(name string, fd int, terminal bool) error {
 }
 
 // listenConsole makes the socket on which runc passes the terminal that it makes in the container.
-func (s *stdio) listenConsole() error {
-	if err := os.RemoveAll(s.files.console()); err != nil {
+func (s *Output) listenConsole() error {
+	if err := os.RemoveAll(s.files.Console); err != nil {
 		return fmt.Errorf("remove old console socket: %w", err)
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.files.console(), Net: "unix"})
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.files.Console, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("listen for the container's terminal: %w", err)
 	}
 	s.console = listener
-	s.names = []string{"", "", ""} // CRIU dumps a terminal as a whole
+	s.Names = []string{"", "", ""} // CRIU dumps a terminal as a whole
 	return nil
 }
 
-// handOver is called when runc has ended successfully: the container now has its ends, and the terminal
+// HandOver is called when runc has ended successfully: the container now has its ends, and the terminal
 // exists.
-func (s *stdio) handOver() error {
+func (s *Output) HandOver() error {
 	if s.console == nil {
-		return errors.Join(s.stdout.Close(), s.stderr.Close())
+		return errors.Join(s.Stdout.Close(), s.Stderr.Close())
 	}
 	defer s.console.Close()
 	if err := s.console.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
@@ -149,9 +156,9 @@ func receiveDescriptor(conn *net.UnixConn) (int, error) {
 	return fds[0], nil
 }
 
-// follow opens the log and moves output to it from now on.
-func (s *stdio) follow() error {
-	log, err := openLog(s.files.log())
+// Follow opens the log and moves output to it from now on.
+func (s *Output) Follow() error {
+	log, err := openLog(s.files.Log)
 	if err != nil {
 		return err
 	}
@@ -172,7 +179,7 @@ func (s *stdio) follow() error {
 }
 
 // moveAll moves the available output to the log, and reports whether the stream has ended.
-func (s *stdio) moveAll(one *stream, fd int) bool {
+func (s *Output) moveAll(one *stream, fd int) bool {
 	for {
 		ended, err := s.move(one, fd)
 		if err == nil {
@@ -184,7 +191,7 @@ func (s *stdio) moveAll(one *stream, fd int) bool {
 
 // move moves a stream's available output to the log. An error means that the log accepts no more at the
 // moment.
-func (s *stdio) move(one *stream, fd int) (ended bool, err error) {
+func (s *Output) move(one *stream, fd int) (ended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	buffer := make([]byte, maxLogPiece)
@@ -207,8 +214,8 @@ func (s *stdio) move(one *stream, fd int) (ended bool, err error) {
 	}
 }
 
-// drain moves all output of a container, which must be frozen, to the log.
-func (s *stdio) drain() error {
+// Drain moves all output of a container, which must be frozen, to the log.
+func (s *Output) Drain() error {
 	for _, one := range s.streams {
 		for {
 			if err := s.drainOne(one); err != nil {
@@ -222,7 +229,7 @@ func (s *stdio) drain() error {
 	return nil
 }
 
-func (s *stdio) drainOne(one *stream) error {
+func (s *Output) drainOne(one *stream) error {
 	raw, err := one.file.SyscallConn()
 	if err != nil {
 		return err
@@ -247,17 +254,17 @@ func readable(file *os.File, timeout time.Duration) bool {
 	return ready
 }
 
-// finish moves the last output to the log, after all processes of the container have ended.
-func (s *stdio) finish() error {
-	err := s.drain()
-	s.close()
+// Finish moves the last output to the log, after all processes of the container have ended.
+func (s *Output) Finish() error {
+	err := s.Drain()
+	s.Close()
 	s.done.Wait()
 	return err
 }
 
-// close closes all open files.
-func (s *stdio) close() {
-	for _, file := range []*os.File{s.stdout, s.stderr} {
+// Close closes all open files.
+func (s *Output) Close() {
+	for _, file := range []*os.File{s.Stdout, s.Stderr} {
 		if file != nil {
 			file.Close()
 		}

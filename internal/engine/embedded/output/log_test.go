@@ -1,4 +1,4 @@
-package embedded
+package output
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 func readLog(t *testing.T, r io.Reader) []engine.LogEntry {
 	t.Helper()
 	var all []engine.LogEntry
-	for reader := newLogReader(r); ; {
-		entry, err := reader.next()
+	for reader := NewReader(r); ; {
+		entry, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			return all
 		}
@@ -136,7 +136,7 @@ func TestTail(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := seekTail(file, lines); err != nil {
+		if err := SeekTail(file, lines); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
