@@ -195,7 +195,10 @@ var mayImport = map[string]string{
 		"residual transfer/layers transfer/memory/precopy wire/identity wire/stream",
 	"internal/statedir": "kernel",
 	// switchover: moves packets when it is told to; a migration decides when.
-	"internal/switchover":    "engine guard migration network/hold",
+	"internal/switchover": "engine guard migration network/hold",
+	// transfer/files: no engine, no step of a migration; does not choose what moves.
+	"internal/transfer/files": "api files files/chunk files/compare files/copies guard kernel migration " +
+		"predict transfer/kept transfer/progress wire/stream",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
