@@ -24,7 +24,7 @@ var guardedPackages = []string{
 	".", "../access", "../admission", "../cluster", "../attachment", "../envelopes", "../forecast",
 	"../frozen", "../gc", "../inventory", "../journal", "../journal/rebuild", "../lease", "../location",
 	"../node/rpc", "../placement/controller", "../reserve", "../residual", "../restart", "../sampling",
-	"../staging", "../switchover", "../transfer/files", "../transfer/kept", "../transfer/layers", "../transfer/link",
+	"../staging", "../switchover", "../transfer/anew", "../transfer/files", "../transfer/kept", "../transfer/layers", "../transfer/link",
 	"../transfer/memory/precopy",
 	"../transfer/memory/push", "../transfer/memory/rounds", "../transfer/progress", "../transfer/proof",
 	"../transfer/state", "../transfer/volumes",

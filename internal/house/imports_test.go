@@ -196,6 +196,8 @@ var mayImport = map[string]string{
 	"internal/statedir": "kernel",
 	// switchover: moves packets when it is told to; a migration decides when.
 	"internal/switchover": "engine guard migration network/hold",
+	// transfer/anew: stops and starts a container; a migration decides when, transfer/files moves files.
+	"internal/transfer/anew": "api engine network/hold transfer/progress wire/stream",
 	// transfer/files: no engine, no step of a migration; does not choose what moves.
 	"internal/transfer/files": "api files files/chunk files/compare files/copies guard kernel migration " +
 		"predict transfer/kept transfer/progress wire/stream",
