@@ -23,11 +23,12 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
 		"engine/embedded engine/engines envelopes files " +
-		"files/chunk files/compare files/copies files/image files/inodes forecast frozen gc guard " +
+		"files/copies files/image forecast frozen gc guard " +
 		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
 		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
 		"restart sampling staging statedir switchover " +
-		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
+		"transfer/anew transfer/files transfer/kept transfer/layers transfer/link " +
+		"transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes " +
 		"uplink wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
@@ -218,8 +219,8 @@ var mayImport = map[string]string{
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	// transfer/volumes: decides and hands over; contents travel elsewhere.
-	"internal/transfer/volumes": "api engine files files/shared guard kernel migration transfer/proof " +
-		"wire/identity",
+	"internal/transfer/volumes": "api engine files files/inodes files/shared guard kernel migration " +
+		"transfer/proof wire/identity",
 	"internal/units": "",
 	// uplink: the agent's side of the controller: nothing of the other side is linked into the agent.
 	"internal/uplink": "api durable engine guard kernel migration wire/identity wire/pinned",
