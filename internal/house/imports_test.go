@@ -21,7 +21,7 @@ var mayImport = map[string]string{
 	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
 		"network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
+	"internal/agent": "access admission api attachment audit cluster criu criu/relief durable engine " +
 		"engine/embedded engine/engines envelopes files " +
 		"files/copies files/image forecast frozen gc guard " +
 		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
@@ -72,7 +72,9 @@ var mayImport = map[string]string{
 	"internal/criu/descriptors":           "kernel",
 	// criu/examine: looks at running processes; knows no dump.
 	"internal/criu/examine": "criu/descriptors kernel",
-	"internal/criu/vet":     "",
+	// criu/relief: decides when sockets are looked at; criu does what is to be done with them.
+	"internal/criu/relief": "criu",
+	"internal/criu/vet":    "",
 	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
