@@ -22,13 +22,14 @@ var mayImport = map[string]string{
 		"bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
 		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
+	"internal/agent": "access admission api attachment audit cluster criu criu/relief durable engine " +
 		"engine/embedded engine/engines envelopes files " +
-		"files/chunk files/compare files/copies files/image files/inodes forecast frozen gc guard " +
+		"files/copies files/image forecast frozen gc guard " +
 		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
 		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
 		"restart sampling staging statedir switchover " +
-		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
+		"transfer/anew transfer/files transfer/kept transfer/layers transfer/link " +
+		"transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes " +
 		"uplink wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
@@ -89,7 +90,9 @@ var mayImport = map[string]string{
 	"internal/criu/descriptors":           "kernel",
 	// criu/examine: looks at running processes; knows no dump.
 	"internal/criu/examine": "criu/descriptors kernel",
-	"internal/criu/vet":     "",
+	// criu/relief: decides when sockets are looked at; criu does what is to be done with them.
+	"internal/criu/relief": "criu",
+	"internal/criu/vet":    "",
 	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
@@ -217,7 +220,12 @@ var mayImport = map[string]string{
 		"residual transfer/layers transfer/memory/precopy wire/identity wire/stream",
 	"internal/statedir": "kernel",
 	// switchover: moves packets when it is told to; a migration decides when.
-	"internal/switchover":    "engine guard migration network/hold",
+	"internal/switchover": "engine guard migration network/hold",
+	// transfer/anew: stops and starts a container; a migration decides when, transfer/files moves files.
+	"internal/transfer/anew": "api engine network/hold transfer/progress wire/stream",
+	// transfer/files: no engine, no step of a migration; does not choose what moves.
+	"internal/transfer/files": "api files files/chunk files/compare files/copies guard kernel migration " +
+		"predict transfer/kept transfer/progress wire/stream",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
@@ -235,8 +243,8 @@ var mayImport = map[string]string{
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	// transfer/volumes: decides and hands over; contents travel elsewhere.
-	"internal/transfer/volumes": "api engine files files/shared guard kernel migration transfer/proof " +
-		"wire/identity",
+	"internal/transfer/volumes": "api engine files files/inodes files/shared guard kernel migration " +
+		"transfer/proof wire/identity",
 	"internal/units": "",
 	// uplink: the agent's side of the controller: nothing of the other side is linked into the agent.
 	"internal/uplink": "api durable engine guard kernel migration wire/identity wire/pinned",

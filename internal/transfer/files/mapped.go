@@ -1,4 +1,4 @@
-package agent
+package files
 
 import (
 	"context"
@@ -7,18 +7,17 @@ import (
 	"path"
 	"strings"
 
-	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// mappedFiles tells which files the processes of a container may write without a trace in the
+// mapped tells which files the processes of the container may write without a trace in the
 // files' times: those that are mapped so that what they write to memory is written to the file, and
 // those that they write past the page cache. Mappings that are not writable at the moment count:
 // the kernel may make pages that are dirty already writable without a fault (mm/mprotect.c,
 // can_change_shared_pte_writable), and it is faults that change a file's times.
-func (a *Agent) mappedFiles(ctx context.Context, definition engine.Definition) (compare.Mapped, error) {
-	pids, err := a.engines.EngineFor(definition).Processes(ctx, definition.ID)
+func (s *Sender) mapped(ctx context.Context) (compare.Mapped, error) {
+	pids, err := s.config.Container.Processes(ctx)
 	if err != nil {
 		return compare.Mapped{}, err
 	}

@@ -1,4 +1,4 @@
-package agent
+package files
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/chunk"
-	"github.com/godwit/godwit/internal/files/copies"
 	"github.com/godwit/godwit/internal/transfer/kept"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -18,61 +17,58 @@ import (
 // attempt goes on from them. The reservation says that there are some. The source then begins by
 // its key (kindResume), to which the target answers by digests of what it has (kindKept).
 
-// linkReader notes that it was the link that failed, and not what came over it.
-type linkReader struct {
-	io.Reader
-	failed bool
-}
-
-func (l *linkReader) Read(p []byte) (int, error) {
-	n, err := l.Reader.Read(p)
-	l.failed = l.failed || err != nil && !errors.Is(err, io.EOF)
-	return n, err
-}
-
-// useKept finds what an earlier attempt has left, and tells how much that is.
-func (t *target) useKept() (bytes int64) {
-	one := t.agent.kept.Use(t.definition.ID)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.kept = one; one == nil {
+// UseKept finds what an earlier attempt has left, and tells how much that is.
+func (r *Receiver) UseKept() (bytes int64) {
+	one := r.config.Kept.Use(r.config.Migration.Container)
+	r.using.Lock()
+	defer r.using.Unlock()
+	if r.used = one; one == nil {
 		return 0
 	}
 	return one.Bytes
 }
 
-// takeUsed takes over what useKept has found.
-func (t *target) takeUsed() *kept.Copy {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	one := t.kept
-	t.kept = nil
+// takeUsed takes over what UseKept has found.
+func (r *Receiver) takeUsed() *kept.Copy {
+	r.using.Lock()
+	defer r.using.Unlock()
+	one := r.used
+	r.used = nil
 	return one
 }
 
-// resumeFiles begins with what is here, and tells the source what that is.
-func (t *target) resumeFiles(ctx context.Context, data *stream.Session, section io.Reader) error {
+// End gives up the files of an earlier attempt if the container has moved here, or they are of no use.
+func (r *Receiver) End(moved bool) {
+	one := r.takeUsed()
+	if moved || r.unusable() {
+		r.config.Kept.End(one)
+		r.config.Kept.Drop(r.config.Migration.Container)
+		return
+	}
+	r.config.Kept.Release(one)
+}
+
+// resume begins with what is here, and tells the source what that is.
+func (r *Receiver) resume(ctx context.Context, data *stream.Session, section io.Reader) error {
 	var key chunk.Key
 	if _, err := io.ReadFull(section, key[:]); err != nil {
 		return fmt.Errorf("key of the files: %w", err)
 	}
-	f := &t.files
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.mirror != nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mirror != nil {
 		return errors.New("the source asked to reuse files of an earlier attempt after some files had " +
 			"arrived")
 	}
-	if err := t.adopt(ctx); err != nil {
+	if err := r.adopt(ctx); err != nil {
 		return err
 	}
 	if err := data.Begin(kindKept, ""); err != nil {
 		return err
 	}
 	told := &toldKept{Session: data}
-	if err := f.mirror.Have(ctx, told, key, t.agent.moves.dir(t.move.tracker.Spec.ID),
-		t.agent.cores); err != nil {
-		f.spoiled = !told.failed && ctx.Err() == nil
+	if err := r.mirror.Have(ctx, told, key, r.config.Dir, r.config.Cores); err != nil {
+		r.spoiled = !told.failed && ctx.Err() == nil
 		return fmt.Errorf("tell what is here: %w", err)
 	}
 	return errors.Join(data.End(), data.Push())
@@ -91,45 +87,41 @@ func (k *toldKept) Write(p []byte) (int, error) {
 }
 
 // adopt makes the mirror of what is here. If that cannot be used it is gone, and the mirror has nothing.
-func (t *target) adopt(ctx context.Context) error {
-	t.files.mirror = t.newMirror()
-	t.mu.Lock()
-	one := t.kept
-	t.mu.Unlock()
+func (r *Receiver) adopt(ctx context.Context) error {
+	r.mirror = r.newMirror()
+	r.using.Lock()
+	one := r.used
+	r.using.Unlock()
 	if one == nil {
 		return nil
 	}
-	trees, err := t.agent.kept.Trees(one, t.move.tracker.Spec.ID)
+	trees, err := r.config.Kept.Trees(one, r.config.Migration.ID)
 	if err == nil {
-		err = t.files.mirror.Adopt(ctx, trees)
+		err = r.mirror.Adopt(ctx, trees)
 	}
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	t.agent.log.Warn("files of an earlier attempt cannot be used", "container", t.definition.Name, "error",
-		err)
-	if err := t.files.mirror.Undo(); err != nil {
+	r.config.Log.Warn("files of an earlier attempt cannot be used", "container", r.config.Migration.Name,
+		"error", err)
+	if err := r.mirror.Undo(); err != nil {
 		return err
 	}
-	t.agent.kept.End(t.takeUsed())
-	t.files.mirror = t.newMirror()
+	r.config.Kept.End(r.takeUsed())
+	r.mirror = r.newMirror()
 	return nil
 }
 
-func (t *target) newMirror() *copies.Mirror {
-	return copies.NewMirror(t.arrival.TreePath, t.treesLimit())
-}
-
-// keepFiles moves what has come to where the next attempt finds it. What it does not is removed by
+// Keep moves what has come to where the next attempt finds it. What it does not is removed by
 // whoever discards the arrival, so no failure here is one of that.
-func (t *target) keepFiles(ctx context.Context) {
-	copies, spec := t.agent.kept, t.move.tracker.Spec
-	defer copies.Release(t.takeUsed())
+func (r *Receiver) Keep(ctx context.Context) {
+	copies, spec := r.config.Kept, r.config.Migration
+	defer copies.Release(r.takeUsed())
 	if !copies.Keeps() {
 		return
 	}
 	var one *kept.Copy
-	err := t.agent.engines.EngineFor(t.definition).Salvage(ctx, t.definition.ID,
+	err := r.config.Arrival.Salvage(ctx,
 		func(tree files.Tree) (err error) {
 			if entries, err := os.ReadDir(tree.Path); err != nil || len(entries) == 0 ||
 				tree.Kind == files.Memory {
@@ -149,10 +141,10 @@ func (t *target) keepFiles(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-		t.agent.log.Warn("cannot keep the files of a failed migration", "migration", spec.ID, "error", err)
+		r.config.Log.Warn("cannot keep the files of a failed migration", "migration", spec.ID, "error", err)
 		copies.End(one)
 	case worth:
-		t.agent.log.Info("files of a failed migration are kept for the next attempt", "migration", spec.ID,
+		r.config.Log.Info("files of a failed migration are kept for the next attempt", "migration", spec.ID,
 			"container", spec.Name, "bytes", one.Bytes)
 		copies.Release(one)
 	default:
