@@ -31,6 +31,8 @@ type cluster struct {
 	fingerprint pinned.Fingerprint
 	began       time.Time     // this term
 	kicked      chan struct{} // has room for one: something has changed
+	bounds      bounds
+	callers     *callers
 
 	mu          sync.Mutex
 	state       store.State
@@ -39,19 +41,16 @@ type cluster struct {
 	waits       map[string]string // what intents wait for, by id
 	recommended []*api.Intent
 	obstacles   map[string][]string // why containers do not leave a node, by its name
+	refused     map[string]string   // why the controller does not listen to a node, by its name
 	failures    map[string]failure  // by container
 	changed     chan struct{}       // closed, and replaced, when an intent changes
 }
 
-// liveNode is what a node says.
+// liveNode is a node that has connected.
 type liveNode struct {
-	session    *session  // nil: it is not connected
-	since      time.Time // it is connected, or was last heard
-	version    string
-	address    string
-	free       int64
-	containers map[string]*api.NodeContainer // by id
-	rates      map[string]float64            // bits per second, by the other node's name
+	inventory
+	session *session  // nil: it is not connected
+	since   time.Time // it is connected, or was last heard
 }
 
 // session is a node's stream.
@@ -79,7 +78,7 @@ func (f failure) notBefore() time.Time {
 }
 
 // openCluster reads the desired state. What was sent by an earlier leader is under way.
-func openCluster(ctx context.Context, config Config, term store.Term) (*cluster, error) {
+func openCluster(ctx context.Context, config Config, b bounds, term store.Term) (*cluster, error) {
 	records, err := config.Store.Load(ctx)
 	if err != nil {
 		return nil, err
@@ -90,10 +89,11 @@ func openCluster(ctx context.Context, config Config, term store.Term) (*cluster,
 	}
 	c := &cluster{
 		store: config.Store, term: term, log: config.Log, now: time.Now, began: time.Now(),
-		enforce: config.Enforce,
-		kicked:  make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
+		enforce: config.Enforce, bounds: b, callers: newCallers(config, b, state.Tokens),
+		kicked: make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
 		queue: executor.NewQueue(config.Limits), waits: map[string]string{},
-		obstacles: map[string][]string{}, failures: map[string]failure{}, changed: make(chan struct{}),
+		obstacles: map[string][]string{}, refused: map[string]string{}, failures: map[string]failure{},
+		changed: make(chan struct{}),
 	}
 	for _, one := range state.Intents {
 		if !one.State.Ended() {
@@ -261,7 +261,7 @@ func (c *cluster) outcome(ctx context.Context, node string, said *api.Outcome) e
 func (c *cluster) moved(intent store.Intent) []store.Container {
 	delete(c.failures, intent.Container)
 	if from := c.live[intent.From]; from != nil {
-		delete(from.containers, intent.Container)
+		from.forget(intent.Container)
 	}
 	record := c.container(intent.Container)
 	home := ""

@@ -12,5 +12,6 @@
 //	uplink.go      the agents' streams
 //	inventory.go   what an agent may say
 //	users.go       the calls of users, and of nodes that join
-//	tokens.go      who may call
+//	callers.go     who may call, and how much
+//	tokens.go      secrets of users, and of nodes that join
 package controller

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/controller/decide"
 	"github.com/godwit/godwit/internal/controller/executor"
 	"github.com/godwit/godwit/internal/controller/store"
+	"github.com/godwit/godwit/internal/guard"
 )
 
 const (
@@ -37,9 +38,12 @@ func (c *cluster) loop(ctx context.Context) error {
 		case <-c.kicked:
 			time.Sleep(gatherFor)
 		}
-		if err := c.round(ctx); errors.Is(err, store.ErrNotLeader) {
+		err := guard.Do(func() error { return c.round(ctx) })
+		guard.LogPanic(c.log, err)
+		switch {
+		case errors.Is(err, store.ErrNotLeader):
 			return err
-		} else if err != nil && ctx.Err() == nil {
+		case err != nil && ctx.Err() == nil:
 			c.log.Error("the controller cannot act on its decisions, and tries again", "error", err)
 		}
 	}

@@ -8,17 +8,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/controller/intake"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/pinned"
@@ -29,62 +25,7 @@ const (
 	maxTokenLifetime  = 10 * 365 * 24 * time.Hour
 	maxTokens         = 10_000
 	maxUserBytes      = 64
-	bearer            = "Bearer "
 )
-
-// userKey is the key of the user's name in a call's context.
-type userKey struct{}
-
-// userOf is the user that makes a call.
-func userOf(ctx context.Context) string {
-	name, _ := ctx.Value(userKey{}).(string)
-	return name
-}
-
-// authorize finds the user of a call to the service Controller. Agents show certificates, which the service
-// Uplink checks.
-func (c *cluster) authorize(ctx context.Context, method string) (context.Context, error) {
-	if !strings.HasPrefix(method, "/"+api.Controller_ServiceDesc.ServiceName+"/") {
-		return ctx, nil
-	}
-	given := metadata.ValueFromIncomingContext(ctx, "authorization")
-	if len(given) != 1 || !strings.HasPrefix(given[0], bearer) {
-		return nil, status.Error(codes.Unauthenticated, "no token: give one with --controller-token")
-	}
-	c.mu.Lock()
-	token, found := c.state.Tokens[pinned.Hash(strings.TrimPrefix(given[0], bearer))]
-	c.mu.Unlock()
-	switch {
-	case !found:
-		return nil, status.Error(codes.Unauthenticated, "the controller does not know this token; make "+
-			"one with "+
-			"godwit-controller token user")
-	case token.Kind != store.UserToken:
-		return nil, status.Error(codes.PermissionDenied, "this token is for a node; make one with "+
-			"godwit-controller token user")
-	case !token.Expires.IsZero() && c.now().After(token.Expires):
-		return nil, status.Errorf(codes.Unauthenticated, "the token expired at %s; make another with "+
-			"godwit-controller token user", token.Expires.Format(time.RFC3339))
-	}
-	return context.WithValue(ctx, userKey{}, token.Name), nil
-}
-
-func (c *cluster) authorizeUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo,
-	handler grpc.UnaryHandler) (any, error) {
-	ctx, err := c.authorize(ctx, info.FullMethod)
-	if err != nil {
-		return nil, err
-	}
-	return handler(ctx, request)
-}
-
-func (c *cluster) authorizeStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
-	handler grpc.StreamHandler) error {
-	if _, err := c.authorize(stream.Context(), info.FullMethod); err != nil {
-		return err
-	}
-	return handler(server, stream)
-}
 
 // createToken makes a token, of which the store has only a hash.
 func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenRequest) (string, error) {
@@ -112,27 +53,23 @@ func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenReque
 	record.Hash = pinned.Hash(token.Secret())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.state.Tokens) >= maxTokens {
+	if c.callers.tokens.count() >= maxTokens {
 		return "", fmt.Errorf("%d tokens have been made; the limit is reached", maxTokens)
 	}
 	if err := write(ctx, c, store.KindToken, record.Hash, record); err != nil {
 		return "", err
 	}
-	c.state.Tokens[record.Hash] = record
+	c.callers.tokens.put(record)
 	return token.String(), nil
 }
 
 // shownBy returns the certificates that a client showed in its handshake.
 func shownBy(ctx context.Context) ([]*x509.Certificate, error) {
-	caller, found := peer.FromContext(ctx)
-	if !found {
-		return nil, errors.New("the caller is not known")
-	}
-	info, ok := caller.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
+	shown, found := intake.From(ctx)
+	if !found || len(shown.State.PeerCertificates) == 0 {
 		return nil, errors.New("the caller showed no certificate of a node")
 	}
-	return info.State.PeerCertificates, nil
+	return shown.State.PeerCertificates, nil
 }
 
 // verify checks a node's certificate against the authorities that the controller trusts.
@@ -168,14 +105,14 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	token, found := c.state.Tokens[pinned.Hash(secret)]
+	token, found := c.callers.tokens.find(pinned.Hash(secret))
 	switch {
 	case !found || token.Kind != store.NodeToken:
 		return "", errors.New("the controller does not know this token; make one with godwit-controller " +
 			"token node")
 	case token.Used:
 		return "", errors.New("the token has been used; make another with godwit-controller token node")
-	case c.now().After(token.Expires):
+	case token.Expired(c.now()):
 		return "", errors.New("the token has expired; make another with godwit-controller token node")
 	}
 	authority, changes, err := c.authorityOf(shown)
@@ -205,7 +142,8 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c.state.Tokens[token.Hash], c.state.Nodes[node.Name] = token, node
+	c.callers.tokens.put(token)
+	c.state.Nodes[node.Name] = node
 	c.state.Authorities[fingerprintOf(authority)] = store.Authority{Certificate: authority.Raw}
 	return node.Name, nil
 }

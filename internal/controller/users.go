@@ -50,6 +50,10 @@ func (c *cluster) describeNode(name string) *api.ClusterNode {
 		Name: name, State: string(wanted.State), Labels: maps.Clone(wanted.Labels),
 		Obstacles: c.obstacles[name],
 	}
+	if why := c.refused[name]; why != "" {
+		node.Obstacles = append(slices.Clone(node.Obstacles),
+			"the controller refuses what the node tells: "+why)
+	}
 	if d := wanted.Drain; d != nil {
 		node.DrainedBy, node.BringBack = d.By, d.BringBack
 		if !d.Deadline.IsZero() {

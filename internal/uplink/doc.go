@@ -10,6 +10,7 @@
 //	journal.go  the commands of the past
 //	execute.go  what is done about a command
 //	state.go    what the controller is told of the node
+//	parts.go    the same in messages that are not too large
 //	uplink.go   the stream, and what changes
 //
 // Without the file nothing happens. The package must not know the controller's other side.

@@ -260,8 +260,66 @@ func TestDifference(t *testing.T) {
 	if d := difference(before, after); d == nil || len(d.Containers) != 2 || len(d.Gone) != 0 {
 		t.Errorf("change %v", d)
 	}
+	link := func(rate float64) *api.NodeState {
+		return &api.NodeState{FreeBytes: 1 << 30, Links: []*api.NodeLink{{Node: "b", BitsPerSecond: rate}}}
+	}
+	if d := difference(link(1e9), link(1.1e9)); d != nil {
+		t.Errorf("a small change of a link is told: %v", d)
+	}
+	for _, before := range []*api.NodeState{link(5e8), link(3e9), {FreeBytes: 1 << 30}} {
+		if d := difference(before, link(1e9)); d == nil || len(d.Links) != 1 {
+			t.Errorf("change %v", d)
+		}
+	}
 	if d := difference(after, &api.NodeState{FreeBytes: 1 << 20}); len(d.Gone) != 2 || d.FreeBytes != 1<<20 {
 		t.Errorf("change %v", d)
+	}
+}
+
+// TestParts: a state of any size is told in messages that the controller takes, and nothing of it is lost.
+func TestParts(t *testing.T) {
+	for _, count := range []int{0, 1, 3000} {
+		whole := &api.NodeState{Version: "1", Address: "x", FreeBytes: 7}
+		for i := range count {
+			whole.Containers = append(whole.Containers, &api.NodeContainer{Id: fmt.Sprint(i),
+				Labels: map[string]string{"godwit.nodes": strings.Repeat("x", i%900)}})
+			whole.Links = append(whole.Links, &api.NodeLink{Node: fmt.Sprint(i), BitsPerSecond: float64(i)})
+		}
+		got := &api.NodeState{}
+		parts := stateParts(whole)
+		for i, one := range parts {
+			more := i+1 < len(parts)
+			if size := proto.Size(one); size > partBytes+1024 {
+				t.Errorf("part %d has %d bytes", i, size)
+			}
+			if i == 0 {
+				if got = one.State; got.More != more {
+					t.Errorf("the first of %d parts: %t", len(parts), got.More)
+				}
+				continue
+			}
+			if one.Delta.More != more || len(one.Delta.Containers)+len(one.Delta.Links) == 0 {
+				t.Errorf("part %d of %d: %t", i, len(parts), one.Delta.More)
+			}
+			got.Containers = append(got.Containers, one.Delta.Containers...)
+			got.Links = append(got.Links, one.Delta.Links...)
+		}
+		if got.More = false; !proto.Equal(got, whole) {
+			t.Errorf("%d containers in %d parts are told as %d", count, len(parts), len(got.Containers))
+		}
+	}
+	gone := &api.Delta{FreeBytes: 9}
+	for i := range 5000 {
+		gone.Gone = append(gone.Gone, fmt.Sprintf("%064d", i))
+	}
+	got := 0
+	for _, one := range deltaParts(gone) {
+		if got += len(one.Gone); one.FreeBytes != 9 || proto.Size(one) > partBytes+1024 {
+			t.Errorf("a part with %d bytes", proto.Size(one))
+		}
+	}
+	if got != len(gone.Gone) {
+		t.Errorf("%d of %d are told", got, len(gone.Gone))
 	}
 }
 

@@ -102,6 +102,9 @@ type Token struct {
 	Used    bool      `json:"used,omitempty"`   // of a node's
 }
 
+// Expired reports whether a token is no longer valid.
+func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && now.After(t.Expires) }
+
 // Authority is a certificate authority of the nodes' cluster, which the controller trusts.
 type Authority struct {
 	Certificate []byte `json:"certificate"` // DER
