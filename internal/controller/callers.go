@@ -1,8 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -87,10 +90,19 @@ func (b *tokenBook) put(token store.Token) {
 	b.byHash[token.Hash] = token
 }
 
-func (b *tokenBook) count() int {
+func (b *tokenBook) drop(token store.Token) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.byHash, token.Hash)
+}
+
+// all returns the tokens, the oldest first.
+func (b *tokenBook) all() []store.Token {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return len(b.byHash)
+	return slices.SortedFunc(maps.Values(b.byHash), func(a, b store.Token) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Hash, b.Hash))
+	})
 }
 
 // userKey is the key of a call's user in its context.
@@ -151,7 +163,12 @@ func (c *cluster) user(header metadata.MD) (user, error) {
 	if len(given) != 1 || !strings.HasPrefix(given[0], bearer) {
 		return user{}, status.Error(codes.Unauthenticated, "no token: give one with --controller-token")
 	}
-	token, found := c.callers.tokens.find(pinned.Hash(strings.TrimPrefix(given[0], bearer)))
+	return c.userWith(pinned.Hash(strings.TrimPrefix(given[0], bearer)))
+}
+
+// userWith finds the user whose token has a hash.
+func (c *cluster) userWith(hash string) (user, error) {
+	token, found := c.callers.tokens.find(hash)
 	switch {
 	case !found:
 		return user{}, status.Error(codes.Unauthenticated, "the controller does not know this token; make "+
@@ -164,6 +181,16 @@ func (c *cluster) user(header metadata.MD) (user, error) {
 			"godwit-controller token user", token.Expires.Format(time.RFC3339))
 	}
 	return user{name: token.Name, token: token.Hash}, nil
+}
+
+// stillMay returns an error if the token with which a call began has been removed, or has expired.
+func (c *cluster) stillMay(ctx context.Context) error {
+	caller, is := ctx.Value(userKey{}).(user)
+	if !is {
+		return nil
+	}
+	_, err := c.userWith(caller.token)
+	return err
 }
 
 // knownNode notes which node has a connection, and bounds how often it opens a stream.

@@ -43,7 +43,8 @@ type cluster struct {
 	obstacles   map[string][]string // why containers do not leave a node, by its name
 	refused     map[string]string   // why the controller does not listen to a node, by its name
 	failures    map[string]failure  // by container
-	changed     chan struct{}       // closed, and replaced, when an intent changes
+	changed     chan struct{}       // closed, and replaced, when an intent changes or a token is removed
+	swept       time.Time           // when useless tokens were last removed
 }
 
 // liveNode is a node that has connected.
@@ -181,9 +182,14 @@ func (c *cluster) saveIntents(ctx context.Context, intents []store.Intent,
 	for _, one := range containers {
 		c.state.Containers[one.ID] = one
 	}
+	c.wake()
+	return nil
+}
+
+// wake lets all who watch look again.
+func (c *cluster) wake() {
 	close(c.changed)
 	c.changed = make(chan struct{})
-	return nil
 }
 
 // surplus are the ids of ended intents that need not be kept, the oldest first.

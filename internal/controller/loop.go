@@ -53,7 +53,7 @@ func (c *cluster) loop(ctx context.Context) error {
 func (c *cluster) round(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	failed := c.dropStale(ctx)
+	failed := errors.Join(c.sweepTokens(ctx), c.dropStale(ctx))
 	if errors.Is(failed, store.ErrNotLeader) {
 		return failed
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -25,6 +26,12 @@ const (
 	maxTokenLifetime  = 10 * 365 * 24 * time.Hour
 	maxTokens         = 10_000
 	maxUserBytes      = 64
+	// tokenIDDigits of a token's hash are its id. They say nothing about the secret.
+	tokenIDDigits = 12
+	// Useless tokens are kept for a while, so that who uses them hears why they are useless.
+	keepJoinTokens = time.Hour
+	keepUserTokens = 30 * 24 * time.Hour
+	sweepEvery     = time.Minute
 )
 
 // createToken makes a token, of which the store has only a hash.
@@ -53,14 +60,122 @@ func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenReque
 	record.Hash = pinned.Hash(token.Secret())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.callers.tokens.count() >= maxTokens {
-		return "", fmt.Errorf("%d tokens have been made; the limit is reached", maxTokens)
+	if err := c.makeRoom(ctx); err != nil {
+		return "", err
 	}
 	if err := write(ctx, c, store.KindToken, record.Hash, record); err != nil {
 		return "", err
 	}
 	c.callers.tokens.put(record)
 	return token.String(), nil
+}
+
+// makeRoom removes useless tokens if there are as many tokens as there may be. Error: none is useless.
+func (c *cluster) makeRoom(ctx context.Context) error {
+	all := c.callers.tokens.all()
+	if len(all) < maxTokens {
+		return nil
+	}
+	useless := slices.DeleteFunc(all, func(one store.Token) bool {
+		return tokenState(one, c.now()) == tokenValid
+	})
+	if len(useless) == 0 {
+		return fmt.Errorf("there are %d tokens, which is the limit; remove some with godwit-controller "+
+			"token rm", maxTokens)
+	}
+	return c.dropTokens(ctx, useless)
+}
+
+// sweepTokens removes tokens that have been useless for a while.
+func (c *cluster) sweepTokens(ctx context.Context) error {
+	now := c.now()
+	if now.Sub(c.swept) < sweepEvery {
+		return nil
+	}
+	c.swept = now
+	return c.dropTokens(ctx, slices.DeleteFunc(c.callers.tokens.all(), func(one store.Token) bool {
+		if one.Kind == store.UserToken {
+			return !one.Expired(now.Add(-keepUserTokens))
+		}
+		return !one.Expired(now.Add(-keepJoinTokens)) && (!one.Used || now.Sub(one.UsedAt) < keepJoinTokens)
+	}))
+}
+
+// dropTokens removes tokens. Those that could not be removed are useful as before.
+func (c *cluster) dropTokens(ctx context.Context, all []store.Token) error {
+	for part := range slices.Chunk(all, store.MaxChanges) {
+		var changes []store.Change
+		for _, one := range part {
+			changes = append(changes, store.Remove(store.KindToken, one.Hash))
+		}
+		if err := c.store.Commit(context.WithoutCancel(ctx), c.term, changes...); err != nil {
+			return fmt.Errorf("remove tokens: %w", err)
+		}
+		for _, one := range part {
+			c.callers.tokens.drop(one)
+			c.log.Info("token removed", "token", tokenID(one), "kind", one.Kind, "name", one.Name)
+		}
+		c.wake()
+	}
+	return nil
+}
+
+func tokenID(one store.Token) string { return one.Hash[:min(len(one.Hash), tokenIDDigits)] }
+
+// The states of a token.
+const (
+	tokenValid   = "valid"
+	tokenExpired = "expired"
+	tokenUsed    = "used"
+)
+
+func tokenState(one store.Token, now time.Time) string {
+	switch {
+	case one.Used:
+		return tokenUsed
+	case one.Expired(now):
+		return tokenExpired
+	}
+	return tokenValid
+}
+
+func (c *cluster) describeToken(one store.Token) *api.TokenRecord {
+	told := &api.TokenRecord{
+		Id: tokenID(one), Kind: string(one.Kind), Name: one.Name, State: tokenState(one, c.now()),
+		CreatedUnixNanoseconds: one.Created.UnixNano(),
+	}
+	if !one.Expires.IsZero() {
+		told.ExpiresUnixNanoseconds = one.Expires.UnixNano()
+	}
+	return told
+}
+
+// removeTokens removes the token with an id, or all tokens of a user. Streams that began with them end.
+func (c *cluster) removeTokens(ctx context.Context, reference string) ([]store.Token, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var byID, byName []store.Token
+	for _, one := range c.callers.tokens.all() {
+		if tokenID(one) == reference {
+			byID = append(byID, one)
+		}
+		if one.Kind == store.UserToken && one.Name == reference {
+			byName = append(byName, one)
+		}
+	}
+	switch {
+	case len(byID) > 1 || len(byID) > 0 && len(byName) > 0:
+		return nil, status.Errorf(codes.FailedPrecondition, "%.64q is the id of a token, and that of "+
+			"another or the name of a user; remove the others by their ids first", reference)
+	case len(byID)+len(byName) == 0:
+		return nil, status.Errorf(codes.NotFound, "no token has the id %.64q, and no user with a token has "+
+			"that name; godwit-controller token ls lists them", reference)
+	}
+	removed := append(byID, byName...)
+	if err := c.dropTokens(ctx, removed); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return removed, nil
 }
 
 // shownBy returns the certificates that a client showed in its handshake.
@@ -128,7 +243,7 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	if token.Name != "" && token.Name != peer.Name {
 		return "", fmt.Errorf("the token is for the node %s, and this is %s", token.Name, peer.Name)
 	}
-	token.Used = true
+	token.Used, token.UsedAt = true, c.now().UTC()
 	node := c.newNode(peer.Name, peer.Number)
 	spent, err := store.Put(store.KindToken, token.Hash, token)
 	if err != nil {
@@ -190,4 +305,27 @@ func (s *adminService) CreateToken(ctx context.Context, request *api.CreateToken
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	return &api.CreateTokenReply{Token: token}, nil
+}
+
+// ListTokens lists all tokens, the oldest first.
+func (s *adminService) ListTokens(context.Context, *api.ListTokensRequest) (*api.ListTokensReply, error) {
+	reply := &api.ListTokensReply{}
+	for _, one := range s.cluster.callers.tokens.all() {
+		reply.Tokens = append(reply.Tokens, s.cluster.describeToken(one))
+	}
+	return reply, nil
+}
+
+// RemoveToken makes tokens useless.
+func (s *adminService) RemoveToken(ctx context.Context, request *api.RemoveTokenRequest) (
+	*api.RemoveTokenReply, error) {
+	removed, err := s.cluster.removeTokens(ctx, request.Reference)
+	if err != nil {
+		return nil, err
+	}
+	reply := &api.RemoveTokenReply{}
+	for _, one := range removed {
+		reply.Tokens = append(reply.Tokens, s.cluster.describeToken(one))
+	}
+	return reply, nil
 }

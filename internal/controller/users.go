@@ -200,6 +200,9 @@ func (s *userService) WatchIntent(request *api.WatchIntentRequest,
 		one, found := c.state.Intents[request.Id]
 		told, changed := c.describeIntent(one), c.changed
 		c.mu.Unlock()
+		if err := c.stillMay(stream.Context()); err != nil {
+			return err
+		}
 		if !found {
 			return status.Errorf(codes.NotFound, "intent %.40s is %v", request.Id, errUnknown)
 		}

@@ -100,6 +100,7 @@ type Token struct {
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"` // zero: never
 	Used    bool      `json:"used,omitempty"`   // of a node's
+	UsedAt  time.Time `json:"used_at,omitzero"` // not known of tokens that an earlier version kept
 }
 
 // Expired reports whether a token is no longer valid.
