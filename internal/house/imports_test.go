@@ -57,6 +57,8 @@ var mayImport = map[string]string{
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
+	// await: for tests only.
+	"internal/await": "",
 	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
 	// controller: asks agents; neither the agent nor etcd is linked into it.
