@@ -111,50 +111,53 @@ const arrivalAnnotation = "io.godwit.arrival"
 const saysMoving = `echo "container %s has moved, or is moving, to or from another node: ` +
 	`godwit migration ls" >&2; exit 1`
 
-// guarding returns the path of the file that guards a container.
-func (a *adapter) guarding(engineID string) string {
-	return filepath.Join(a.hooks, "godwit-"+engineID+".json")
+// guards keep Podman from starting containers that are elsewhere. They are OCI hooks in a directory.
+type guards struct{ directory string }
+
+// file returns the path of the file that guards a container.
+func (g guards) file(engineID string) string {
+	return filepath.Join(g.directory, "godwit-"+engineID+".json")
 }
 
-// guard makes the runtime refuse to start the processes of a container. Podman runs the hook for all
+// set makes the runtime refuse to start the processes of a container. Podman runs the hook for all
 // containers, and passes it the state that runtimes give to hooks, so the hook compares IDs. It uses only
 // programs that every system has, because a hook whose program is missing would keep every container from
 // starting.
-func (a *adapter) guard(engineID string) error {
+func (g guards) set(engineID string) error {
 	if !idPattern.MatchString(engineID) {
 		return fmt.Errorf("guard container %.80q: not a container ID", engineID)
 	}
 	refuse := fmt.Sprintf(saysMoving, engineID[:12])
 	script := `case "$(cat)" in *'"id"'*` + engineID + `*) ` + refuse + `;; esac`
-	return a.write(a.guarding(engineID), engineID, when{Always: true}, script)
+	return g.write(g.file(engineID), engineID, when{Always: true}, script)
 }
 
-// guarded reports whether a container is guarded: it arrives, or leaves.
-func (a *adapter) guarded(engineID string) bool { return durable.Exists(a.guarding(engineID)) }
+// has reports whether a container is guarded: it arrives, or leaves.
+func (g guards) has(engineID string) bool { return durable.Exists(g.file(engineID)) }
 
-// guardArrival guards a container that will be made for an arrival, whatever its ID will be.
-func (a *adapter) guardArrival(id string) error {
+// setArrival guards a container that will be made for an arrival, whatever its ID will be.
+func (g guards) setArrival(id string) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("guard the arrival of container %.80q: not a container ID", id)
 	}
 	named := map[string]string{"^" + regexp.QuoteMeta(arrivalAnnotation) + "$": "^" + id + "$"}
-	return a.write(a.guardingArrival(id), id, when{Annotations: named},
+	return g.write(g.arrivalFile(id), id, when{Annotations: named},
 		"cat >/dev/null; "+fmt.Sprintf(saysMoving, id[:12]))
 }
 
-func (a *adapter) guardingArrival(id string) string {
-	return filepath.Join(a.hooks, "godwit-arrival-"+id+".json")
+func (g guards) arrivalFile(id string) string {
+	return filepath.Join(g.directory, "godwit-arrival-"+id+".json")
 }
 
 // write writes a hook with a guard's script.
-func (a *adapter) write(path, id string, when when, script string) error {
+func (g guards) write(path, id string, when when, script string) error {
 	data, err := json.MarshalIndent(hook{
 		Version: "1.0.0", When: when, Stages: []string{"createRuntime"},
 		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script},
 			Env: []string{"PATH=/usr/bin:/bin", shim.GuardVariable + "=" + id}},
 	}, "", "  ")
 	if err == nil {
-		err = os.MkdirAll(a.hooks, 0o755)
+		err = os.MkdirAll(g.directory, 0o755)
 	}
 	if err == nil {
 		err = kernel.WriteFileAtomic(path, append(data, '\n'), 0o644)
@@ -169,7 +172,7 @@ func (a *adapter) write(path, id string, when when, script string) error {
 // is.
 func (a *adapter) Restart(_ context.Context, found oci.Container, policy json.RawMessage) error {
 	if policy == nil {
-		return a.guard(found.ID)
+		return a.guards.set(found.ID)
 	}
 	return a.Gone(found.ID)
 }
@@ -187,7 +190,8 @@ func (a *adapter) StartsAtBoot(_ oci.Container, told json.RawMessage) bool {
 
 // Gone ends the guards of a container, by Podman's ID or by that of its arrival.
 func (a *adapter) Gone(id string) error {
-	if err := errors.Join(durable.Remove(a.guarding(id)), durable.Remove(a.guardingArrival(id))); err != nil {
+	if err := errors.Join(durable.Remove(a.guards.file(id)),
+		durable.Remove(a.guards.arrivalFile(id))); err != nil {
 		return fmt.Errorf("let Podman start container %.12s: %w", id, err)
 	}
 	return nil
