@@ -80,7 +80,9 @@ type docker struct{ byCommand }
 
 // bringUp enables Docker's checkpoints, which are an experimental feature.
 func (d docker) bringUp(ctx context.Context, node string) error {
-	err := d.bed.withCRIU(func() error { return d.bed.lab.StartDocker(ctx, node, "--experimental") })
+	err := d.bed.withCRIU(func() error {
+		return d.bed.lab.Engines().StartDocker(ctx, node, "--experimental")
+	})
 	if err == nil {
 		_, err = d.bed.exec(ctx, node, "docker", "network", "create", "--subnet", bridgeSubnet, bridge)
 	}
@@ -160,7 +162,7 @@ func (d docker) checkpoints(ctx context.Context, node, container string) (string
 type podman struct{ byCommand }
 
 func (p podman) bringUp(ctx context.Context, node string) error {
-	if err := p.bed.lab.PreparePodman(ctx, node); err != nil {
+	if err := p.bed.lab.Engines().PreparePodman(ctx, node); err != nil {
 		return err
 	}
 	_, err := p.bed.exec(ctx, node, program, "engine", "setup", "podman")
@@ -189,10 +191,11 @@ type containerd struct{ bed *bed }
 func (containerd) name() string { return "containerd" }
 
 func (c containerd) bringUp(ctx context.Context, node string) error {
-	if err := c.bed.withCRIU(func() error { return c.bed.lab.StartContainerd(ctx, node) }); err != nil {
+	err := c.bed.withCRIU(func() error { return c.bed.lab.Engines().StartContainerd(ctx, node) })
+	if err != nil {
 		return err
 	}
-	_, err := c.bed.exec(ctx, node, program, "engine", "setup", "containerd")
+	_, err = c.bed.exec(ctx, node, program, "engine", "setup", "containerd")
 	return err
 }
 

@@ -44,7 +44,9 @@ func (lxc) address(c outside) netip.Addr {
 
 func (lxc) name() string { return "lxc" }
 
-func (l lxc) bringUp(ctx context.Context, node string) error { return l.bed.lab.PrepareLXC(ctx, node) }
+func (l lxc) bringUp(ctx context.Context, node string) error {
+	return l.bed.lab.Engines().PrepareLXC(ctx, node)
+}
 
 func (lxc) connects() bool { return true }
 

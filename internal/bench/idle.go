@@ -152,7 +152,7 @@ func (s *suite) startIdle(ctx context.Context, containers int) error {
 		return err
 	}
 	engine := docker{byCommand{s.bed, "docker"}}
-	if err := s.bed.lab.StartDocker(ctx, nodes[0]); err != nil {
+	if err := s.bed.lab.Engines().StartDocker(ctx, nodes[0]); err != nil {
 		return err
 	}
 	image, err := engine.load(ctx, nodes[0], archive, outside{})
