@@ -18,8 +18,8 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey bench/network bench/page " +
-		"bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
+	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey bench/network " +
+		"bench/page bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
 		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu criu/relief durable engine " +
@@ -78,6 +78,8 @@ var mayImport = map[string]string{
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
+	// await: for tests only.
+	"internal/await": "",
 	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
 	// controller: asks agents; neither the agent nor etcd is linked into it.
