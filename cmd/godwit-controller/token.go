@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/controller"
+	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/units"
 )
 
@@ -54,9 +56,14 @@ func newUserTokenCommand() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "user NAME",
-		Short: "Create a token for a user, who may then do everything that the controller can",
+		Short: "Create a token for a user",
+		Long: `User makes a token with a role. Each role includes the ones before it:
+
+  viewer    sees nodes, containers and migrations
+  operator  moves containers and cancels moves, drains, cordons, restores and labels nodes
+  admin     sees who did what ("godwit audit")`,
 		Example: "  godwit-controller token user anna\n" +
-			"  godwit-controller token user nightly --ttl 720h",
+			"  godwit-controller token user dashboard --role viewer --ttl 720h",
 		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Name, request.TtlSeconds = args[0], ttl.Seconds()
@@ -64,6 +71,8 @@ func newUserTokenCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long the token is valid (default: no limit)")
+	cmd.Flags().StringVar(&request.Role, "role", string(store.Operator),
+		"what the user may do: viewer, operator or admin")
 	return cmd
 }
 
@@ -135,14 +144,15 @@ func printTokens(w io.Writer, tokens []*api.TokenRecord, asJSON bool) error {
 		return cli.PrintJSON(w, tokens)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tFOR\tSTATE\tCREATED\tEXPIRES")
+	fmt.Fprintln(table, "ID\tFOR\tROLE\tSTATE\tCREATED\tEXPIRES")
 	for _, one := range tokens {
 		expires := "never"
 		if one.ExpiresUnixNanoseconds != 0 {
 			expires = time.Unix(0, one.ExpiresUnixNanoseconds).UTC().Format(time.RFC3339)
 		}
 		age := units.FormatAge(time.Since(time.Unix(0, one.CreatedUnixNanoseconds)))
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s ago\t%s\n", one.Id, ownerOf(one), one.State, age, expires)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s ago\t%s\n", one.Id, ownerOf(one), cmp.Or(one.Role, "-"),
+			one.State, age, expires)
 	}
 	return table.Flush()
 }

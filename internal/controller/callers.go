@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/controller/intake"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/guard"
@@ -58,6 +59,9 @@ type callers struct {
 	users       *intake.Rates
 	nodes       *intake.Rates
 	calls       *intake.Calls
+	roles       map[string]store.Role // that calls need
+	done        *audit.Log            // calls of users that had the right
+	refused     *audit.Log            // those of users that had not
 }
 
 func newCallers(config Config, b bounds, tokens map[string]store.Token) *callers {
@@ -67,6 +71,9 @@ func newCallers(config Config, b bounds, tokens map[string]store.Token) *callers
 		users:       intake.NewRates(b.users, time.Now),
 		nodes:       intake.NewRates(b.nodes, time.Now),
 		calls:       intake.NewCalls(maxUserCalls),
+		roles:       roles(),
+		done:        audit.New(config.AuditDir, audit.Users),
+		refused:     audit.New(config.AuditDir, refusedCalls),
 	}
 }
 
@@ -111,10 +118,16 @@ type userKey struct{}
 // user makes a call.
 type user struct {
 	name  string
-	token string // its hash
+	role  store.Role
+	token string // its hash; empty: root of the controller's machine, at the socket
 }
 
-func (u user) String() string { return "user " + u.name }
+func (u user) String() string {
+	if u.token == "" {
+		return "root of this machine"
+	}
+	return "user " + u.name
+}
 
 // userOf is the name of the user that makes a call.
 func userOf(ctx context.Context) string {
@@ -180,13 +193,17 @@ func (c *cluster) userWith(hash string) (user, error) {
 		return user{}, status.Errorf(codes.Unauthenticated, "the token expired at %s; make another with "+
 			"godwit-controller token user", token.Expires.Format(time.RFC3339))
 	}
-	return user{name: token.Name, token: token.Hash}, nil
+	role, err := store.ParseRole(string(token.Role))
+	if err != nil {
+		return user{}, status.Error(codes.PermissionDenied, "the token has a "+err.Error())
+	}
+	return user{name: token.Name, role: role, token: token.Hash}, nil
 }
 
 // stillMay returns an error if the token with which a call began has been removed, or has expired.
 func (c *cluster) stillMay(ctx context.Context) error {
 	caller, is := ctx.Value(userKey{}).(user)
-	if !is {
+	if !is || caller.token == "" {
 		return nil
 	}
 	_, err := c.userWith(caller.token)
@@ -209,7 +226,7 @@ func (c *cluster) knownNode(ctx context.Context, name string) error {
 func (c *cluster) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (reply any, err error) {
 	err = guard.Do(func() error {
-		end, err := c.enter(ctx)
+		end, err := c.enter(ctx, info.FullMethod)
 		if err != nil {
 			return err
 		}
@@ -217,26 +234,42 @@ func (c *cluster) unary(ctx context.Context, request any, info *grpc.UnaryServer
 		reply, err = handler(ctx, request)
 		return err
 	})
-	return reply, c.plain(info.FullMethod, err)
+	err = c.plain(info.FullMethod, err)
+	c.record(ctx, info.FullMethod, request, err)
+	return reply, err
+}
+
+// asRoot carries out a call of the socket, which only root can open.
+func (c *cluster) asRoot(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
+	return c.unary(context.WithValue(ctx, userKey{}, user{name: "root", role: store.Admin}), request, info,
+		handler)
 }
 
 func (c *cluster) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
-	return c.plain(info.FullMethod, guard.Do(func() error {
-		end, err := c.enter(stream.Context())
+	err := guard.Do(func() error {
+		end, err := c.enter(stream.Context(), info.FullMethod)
 		if err != nil {
 			return err
 		}
 		defer end()
 		return handler(server, stream)
-	}))
+	})
+	err = c.plain(info.FullMethod, err)
+	c.record(stream.Context(), info.FullMethod, nil, err)
+	return err
 }
 
-// enter counts a call of a user until end is called.
-func (c *cluster) enter(ctx context.Context) (end func(), err error) {
+// enter checks the right of a call's user, and counts the call until end is called. Calls of nodes have no
+// user.
+func (c *cluster) enter(ctx context.Context, method string) (end func(), err error) {
 	caller, is := ctx.Value(userKey{}).(user)
 	if !is {
 		return func() {}, nil
+	}
+	if err := c.callers.may(ctx, method); err != nil {
+		return nil, err
 	}
 	return c.callers.calls.Begin(caller.String())
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -211,6 +212,14 @@ func TestNodeTellsTooMuch(t *testing.T) {
 	}
 }
 
+// quiet is a stream on which nothing happens.
+type quiet struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (q quiet) Context() context.Context { return q.ctx }
+
 // TestPanic: a panic of a call is its error, which shows nothing of it, and the log names the call.
 func TestPanic(t *testing.T) {
 	var log bytes.Buffer
@@ -219,7 +228,7 @@ func TestPanic(t *testing.T) {
 	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "nil pointer") {
 		t.Errorf("answer %v", err)
 	}
-	err = c.stream(nil, nil, &grpc.StreamServerInfo{FullMethod: "/x/Watch"}, nil)
+	err = c.stream(nil, quiet{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/x/Watch"}, nil)
 	if status.Code(err) != codes.Internal {
 		t.Errorf("answer %v", err)
 	}

@@ -38,13 +38,15 @@ const (
 
 // Config of a controller.
 type Config struct {
-	Store   store.Store
-	Name    string // of this process among the candidates
-	Listen  string // TCP address for agents and users
-	RunDir  string // for the socket of "godwit-controller token"
-	Limits  executor.Limits
-	Enforce bool // carry out what containers' labels say, see package decide
-	Log     *slog.Logger
+	Store  store.Store
+	Name   string // of this process among the candidates
+	Listen string // TCP address for agents and users
+	RunDir string // for the socket of "godwit-controller token"
+	// AuditDir has the logs of what users did while this process led.
+	AuditDir string
+	Limits   executor.Limits
+	Enforce  bool // carry out what containers' labels say, see package decide
+	Log      *slog.Logger
 }
 
 // SocketPath returns the path of the socket for "godwit-controller token".
@@ -101,7 +103,7 @@ func lead(ctx context.Context, config Config, term store.Term) error {
 		return errors.Join(err, remote.Close())
 	}
 	server := newServer(c, certificate)
-	admin := grpc.NewServer(grpc.ChainUnaryInterceptor(c.unary), grpc.ChainStreamInterceptor(c.stream))
+	admin := grpc.NewServer(grpc.UnaryInterceptor(c.asRoot))
 	api.RegisterControllerAdminServer(admin, &adminService{cluster: c})
 	failed := guard.Go(func() error { return server.Serve(remote) })
 	adminFailed := guard.Go(func() error { return admin.Serve(local) })

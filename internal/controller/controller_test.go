@@ -51,7 +51,7 @@ func startWith(t *testing.T, kept *store.Memory, b bounds) *world {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c, err := openCluster(ctx, Config{Store: kept, Limits: executor.DefaultLimits(),
+	c, err := openCluster(ctx, Config{Store: kept, Limits: executor.DefaultLimits(), AuditDir: t.TempDir(),
 		Log: slog.New(slog.DiscardHandler)}, b, term)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,12 @@ func startWith(t *testing.T, kept *store.Memory, b bounds) *world {
 
 func (w *world) token(t *testing.T, kind, name string) pinned.Token {
 	t.Helper()
-	text, err := w.cluster.createToken(t.Context(), &api.CreateTokenRequest{Kind: kind, Name: name})
+	return w.create(t, &api.CreateTokenRequest{Kind: kind, Name: name})
+}
+
+func (w *world) create(t *testing.T, request *api.CreateTokenRequest) pinned.Token {
+	t.Helper()
+	text, err := w.cluster.createToken(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +137,12 @@ func (w *world) user(t *testing.T) (context.Context, api.ControllerClient) {
 
 func (w *world) named(t *testing.T, name string) (context.Context, api.ControllerClient) {
 	t.Helper()
-	secret := w.token(t, "user", name).Secret()
+	return w.withRole(t, name, "")
+}
+
+func (w *world) withRole(t *testing.T, name, role string) (context.Context, api.ControllerClient) {
+	t.Helper()
+	secret := w.create(t, &api.CreateTokenRequest{Kind: "user", Name: name, Role: role}).Secret()
 	return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+secret),
 		api.NewControllerClient(w.dial(t, nil))
 }

@@ -13,5 +13,6 @@
 //	inventory.go   what an agent may say
 //	users.go       the calls of users, and of nodes that join
 //	callers.go     who may call, and how much
+//	roles.go       what users may do, and the record of what they did
 //	tokens.go      secrets of users, and of nodes that join
 package controller

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
@@ -37,6 +38,10 @@ const (
 // createToken makes a token, of which the store has only a hash.
 func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenRequest) (string, error) {
 	record := store.Token{Kind: store.TokenKind(request.Kind), Name: request.Name, Created: c.now().UTC()}
+	role, err := store.ParseRole(request.Role)
+	if err != nil {
+		return "", err
+	}
 	lifetime := time.Duration(request.TtlSeconds * float64(time.Second))
 	switch {
 	case !(request.TtlSeconds >= 0) || request.TtlSeconds > maxTokenLifetime.Seconds():
@@ -45,10 +50,15 @@ func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenReque
 		return "", fmt.Errorf("a user's name has 1 to %d bytes", maxUserBytes)
 	case record.Kind == store.NodeToken && record.Name != "" && identity.CheckName(record.Name) != nil:
 		return "", identity.CheckName(record.Name)
+	case record.Kind == store.NodeToken && request.Role != "":
+		return "", errors.New("a node has no role: only a user has one")
 	case record.Kind == store.NodeToken && lifetime == 0:
 		lifetime = nodeTokenLifetime
 	case record.Kind != store.NodeToken && record.Kind != store.UserToken:
 		return "", fmt.Errorf("a token is for a node or a user, not for %.40q", request.Kind)
+	}
+	if record.Kind == store.UserToken {
+		record.Role = role
 	}
 	if lifetime > 0 {
 		record.Expires = record.Created.Add(lifetime)
@@ -143,6 +153,9 @@ func (c *cluster) describeToken(one store.Token) *api.TokenRecord {
 	told := &api.TokenRecord{
 		Id: tokenID(one), Kind: string(one.Kind), Name: one.Name, State: tokenState(one, c.now()),
 		CreatedUnixNanoseconds: one.Created.UnixNano(),
+	}
+	if one.Kind == store.UserToken {
+		told.Role = string(cmp.Or(one.Role, store.Operator))
 	}
 	if !one.Expires.IsZero() {
 		told.ExpiresUnixNanoseconds = one.Expires.UnixNano()

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/controller/intake"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/guard"
@@ -32,6 +33,7 @@ func (s *uplinkService) Join(ctx context.Context, request *api.UplinkJoinRequest
 		return nil, status.Error(codes.PermissionDenied, err.Error())
 	}
 	s.cluster.log.Info("node joined", "node", name)
+	s.cluster.keep(ctx, s.cluster.callers.done, audit.Entry{Method: "Join", Node: name})
 	s.cluster.kick()
 	return &api.UplinkJoinReply{}, nil
 }

@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/controller/decide"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/migration"
@@ -243,6 +245,23 @@ func (s *userService) SetNode(ctx context.Context, request *api.SetNodeRequest) 
 		userOf(ctx))
 	c.kick()
 	return c.describeNode(node.Name), nil
+}
+
+// ClusterAudit tells what users asked for while this controller led, the oldest first.
+func (s *userService) ClusterAudit(request *api.ClusterAuditRequest,
+	stream grpc.ServerStreamingServer[api.ClusterAuditReply]) error {
+	since := time.Time{}
+	if request.SinceUnixNanoseconds != 0 {
+		since = time.Unix(0, request.SinceUnixNanoseconds)
+	}
+	callers := s.cluster.callers
+	return audit.ReadBoth(callers.done, callers.refused, since, func(entry audit.Entry) error {
+		document, err := json.Marshal(entry)
+		if err != nil {
+			return fmt.Errorf("entry of the audit log: %w", err)
+		}
+		return stream.Send(&api.ClusterAuditReply{EntryJson: document})
+	})
 }
 
 // endDrain takes back the intents of a drain that have not been sent.

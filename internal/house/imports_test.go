@@ -60,8 +60,8 @@ var mayImport = map[string]string{
 	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
 	// controller: asks agents; neither the agent nor etcd is linked into it.
-	"internal/controller": "api controller/decide controller/executor controller/intake controller/store " +
-		"guard migration wire/identity wire/pinned",
+	"internal/controller": "api audit controller/decide controller/executor controller/intake " +
+		"controller/store guard migration wire/identity wire/pinned",
 	"internal/controller/decide":          "",
 	"internal/controller/executor":        "",
 	"internal/controller/intake":          "",

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -92,11 +94,40 @@ const (
 	UserToken TokenKind = "user"
 )
 
+// Role is what a user may do. Each role includes the ones before it.
+type Role string
+
+// The roles.
+const (
+	Viewer   Role = "viewer"   // sees nodes, containers and migrations
+	Operator Role = "operator" // moves containers, drains and labels nodes
+	Admin    Role = "admin"    // sees who did what
+)
+
+// roles are all roles, the lowest first.
+func roles() []Role { return []Role{Viewer, Operator, Admin} }
+
+// ParseRole reads the name of a role. Empty: Operator, as of tokens that were made before there were roles.
+func ParseRole(text string) (Role, error) {
+	role := cmp.Or(Role(text), Operator)
+	if !slices.Contains(roles(), role) {
+		return "", fmt.Errorf("role %.40q: must be viewer, operator or admin", text)
+	}
+	return role, nil
+}
+
+// Includes reports whether a user with the role may do what needs the other.
+func (r Role) Includes(other Role) bool {
+	mine, needed := slices.Index(roles(), r), slices.Index(roles(), other)
+	return needed >= 0 && mine >= needed
+}
+
 // Token is the record of a secret that was given out. Only a hash of the secret is kept.
 type Token struct {
 	Hash    string    `json:"hash"`
 	Kind    TokenKind `json:"kind"`
 	Name    string    `json:"name,omitempty"` // of the user, or of the only node that may use it
+	Role    Role      `json:"role,omitempty"` // of the user; empty: of a node, or older than roles
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"` // zero: never
 	Used    bool      `json:"used,omitempty"`   // of a node's
