@@ -270,6 +270,9 @@ func watchIntent(ctx context.Context, cmd *cobra.Command, c api.ControllerClient
 		if one.WaitsFor != "" {
 			line += ", waits for " + one.WaitsFor
 		}
+		if text := cancelText(one); text != "" {
+			line += ", " + text
+		}
 		if line != said {
 			said = line
 			fmt.Fprintf(cmd.ErrOrStderr(), "migration %s of %s from %s to %s: %s\n", id, one.Name, one.From,
@@ -293,6 +296,35 @@ func watchIntent(ctx context.Context, cmd *cobra.Command, c api.ControllerClient
 		}
 		return nil
 	}
+}
+
+// cancelByController ends an intent, or has its migration cancelled.
+func cancelByController(cmd *cobra.Command, id string) error {
+	return withController(cmd, func(ctx context.Context, c api.ControllerClient) error {
+		one, err := c.CancelIntent(ctx, &api.CancelIntentRequest{Id: id})
+		if err != nil {
+			return err
+		}
+		if one.EndedUnixNanoseconds != 0 {
+			fmt.Fprintf(cmd.OutOrStdout(), "Migration %s of %s from %s to %s is cancelled.\n", one.Id,
+				one.Name, one.From, one.To)
+			return nil
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "Asked %s to cancel the migration %s of %s to %s. \"godwit migration "+
+			"ls --all\" shows how it ends.\n", one.From, one.Id, one.Name, one.To)
+		return nil
+	})
+}
+
+// cancelText says that an intent is to be cancelled; empty: it is not.
+func cancelText(one *api.Intent) string {
+	switch {
+	case one.CancelledBy == "" || one.EndedUnixNanoseconds != 0:
+		return ""
+	case one.CancelError != "":
+		return fmt.Sprintf("%s wants it cancelled, but %s", one.CancelledBy, plainText(one.CancelError))
+	}
+	return one.CancelledBy + " wants it cancelled"
 }
 
 // clusterAudit prints what users asked a controller for.
@@ -339,6 +371,8 @@ func clusterIntents(cmd *cobra.Command, asJSON bool) error {
 				why += "; waits for " + one.WaitsFor
 			case one.Error != "":
 				why += "; " + plainText(one.Error)
+			case cancelText(one) != "":
+				why += "; " + cancelText(one)
 			}
 			if one.State == "moved" {
 				frozen = units.FormatSeconds(one.DowntimeSeconds)

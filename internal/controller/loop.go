@@ -57,6 +57,7 @@ func (c *cluster) round(ctx context.Context) error {
 	if errors.Is(failed, store.ErrNotLeader) {
 		return failed
 	}
+	c.forgetFailures()
 	v := c.world()
 	c.recommended, c.obstacles = nil, map[string][]string{}
 	var wanted []decide.Intent
@@ -151,6 +152,7 @@ func (c *cluster) want(ctx context.Context, v view, wanted []decide.Intent, by, 
 		of := v.Containers[one.Container]
 		record := c.container(of.ID)
 		record.Generation++
+		record.Held = nil // whoever asks for this move releases the container
 		containers = append(containers, record)
 		intents = append(intents, store.Intent{
 			ID: newID(), Container: of.ID, Name: of.Name, From: v.Nodes[of.Node].Name,
@@ -213,15 +215,23 @@ func (c *cluster) send(job executor.Job) {
 	if live == nil || live.session == nil {
 		return
 	}
-	command := c.queue.Command(job, c.term.Epoch())
 	select {
-	case live.session.commands <- &api.Command{
-		Id: command.ID, Epoch: command.Epoch, Generation: command.Generation, Container: command.Container,
-		Node: command.To, Mode: modeOr(command.Mode), BandwidthLimitBitsPerSecond: command.BitsPerSecond,
-	}:
+	case live.session.commands <- message(c.queue.Command(job, c.term.Epoch())):
 	default:
 		c.log.Warn("a node takes no commands; it gets them when it connects again", "node", job.From)
 	}
+}
+
+// message is a command as an agent gets it.
+func message(command executor.Command) *api.Down {
+	told := &api.Command{
+		Id: command.ID, Epoch: command.Epoch, Generation: command.Generation, Container: command.Container,
+		Node: command.To, Mode: modeOr(command.Mode), BandwidthLimitBitsPerSecond: command.BitsPerSecond,
+	}
+	if command.Cancel {
+		return &api.Down{Cancel: told}
+	}
+	return &api.Down{Command: told}
 }
 
 // modeOr is the mode of a command; without one, the source's agent chooses.

@@ -73,7 +73,7 @@ func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down
 			return status.Error(codes.Aborted,
 				"the node has connected again: does another machine have its identity?")
 		case command := <-mine.commands:
-			if err := stream.Send(&api.Down{Command: command}); err != nil {
+			if err := stream.Send(command); err != nil {
 				return err
 			}
 		}
@@ -176,7 +176,7 @@ func (c *cluster) arrive(name string, told inventory) *session {
 	if live.session != nil {
 		close(live.session.replaced)
 	}
-	live.session = &session{commands: make(chan *api.Command, queuedCommands), replaced: make(chan struct{})}
+	live.session = &session{commands: make(chan *api.Down, queuedCommands), replaced: make(chan struct{})}
 	live.since, live.inventory = c.now(), told
 	delete(c.refused, name)
 	for _, job := range c.queue.Repeat(name) {

@@ -185,7 +185,7 @@ func (c *cluster) describeIntent(one store.Intent) *api.Intent {
 		Reason: one.Reason, Priority: int32(one.Priority), State: string(one.State),
 		WaitsFor: c.waits[one.ID],
 		Error:    one.Error, CreatedUnixNanoseconds: one.Created.UnixNano(), DowntimeSeconds: one.Downtime,
-		TotalSeconds: one.Total,
+		TotalSeconds: one.Total, CancelledBy: one.CancelledBy, CancelError: one.CancelError,
 	}
 	if one.State.Ended() {
 		told.EndedUnixNanoseconds, told.WaitsFor = one.EndedAt.UnixNano(), ""
@@ -199,15 +199,16 @@ func (s *userService) WatchIntent(request *api.WatchIntentRequest,
 	c := s.cluster
 	for {
 		c.mu.Lock()
-		one, found := c.state.Intents[request.Id]
+		one, err := c.intent(request.Id)
 		told, changed := c.describeIntent(one), c.changed
 		c.mu.Unlock()
 		if err := c.stillMay(stream.Context()); err != nil {
 			return err
 		}
-		if !found {
-			return status.Errorf(codes.NotFound, "intent %.40s is %v", request.Id, errUnknown)
+		if err != nil {
+			return err
 		}
+		request.Id = one.ID
 		if err := stream.Send(told); err != nil || one.State.Ended() {
 			return err
 		}

@@ -192,6 +192,9 @@ func (u *Uplink) connect(ctx context.Context, address string, server pinned.Fing
 		if down.Command != nil {
 			u.execute(life, down.Command)
 		}
+		if down.Cancel != nil {
+			u.cancel(down.Cancel)
+		}
 	}
 }
 

@@ -27,6 +27,8 @@ type node struct {
 	refuse  error
 	reports map[string]migration.Report
 	ended   map[string]bool
+	cancels []string // ids
+	late    error    // why nothing can be cancelled
 
 	containers []engine.Container
 	measured   int
@@ -57,6 +59,17 @@ func (n *node) Migrate(_ context.Context, request *api.MigrateRequest) error {
 		n.reports[request.Migration] = migration.Report{Result: migration.ResultRuns}
 	}
 	return n.refuse
+}
+
+// Cancel ends a migration, unless it is too late.
+func (n *node) Cancel(id string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cancels = append(n.cancels, id)
+	if n.late == nil {
+		n.reports[id], n.ended[id] = migration.Report{Result: migration.RolledBack}, true
+	}
+	return n.late
 }
 
 func (n *node) Report(id string) (migration.Report, bool, bool) {
@@ -176,6 +189,121 @@ func TestAgentEndsBetween(t *testing.T) {
 	want(t, outcomes, Failed, "rolled-back")
 	if len(u.journal.open()) > 0 {
 		t.Error("commands are still open")
+	}
+}
+
+// TestCancelled: a migration under way is cancelled once for each time that the controller asks, and its end
+// is told.
+func TestCancelled(t *testing.T) {
+	n := newNode()
+	n.late = errors.New("it was handed over")
+	state := t.TempDir()
+	u, outcomes := open(t, state, n)
+	one := command(1, 1, 1)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Begun, "")
+	u.cancel(one)
+	want(t, outcomes, Begun, "")
+	if got := <-outcomes; got.State != Begun || got.CancelError != "it was handed over" {
+		t.Fatalf("outcome %v", got)
+	}
+	n.mu.Lock()
+	n.late = nil
+	n.mu.Unlock()
+	u.cancel(one)
+	want(t, outcomes, Begun, "")
+	want(t, outcomes, Failed, string(migration.RolledBack))
+	u.following.Wait()
+	if !slices.Equal(n.cancels, []string{one.Id, one.Id}) {
+		t.Errorf("cancelled %v", n.cancels)
+	}
+	u.cancel(one) // it has ended
+	want(t, outcomes, Failed, string(migration.RolledBack))
+	u, outcomes = open(t, state, n)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Failed, string(migration.RolledBack))
+	if len(n.asked) != 1 || len(n.cancels) != 2 {
+		t.Errorf("migrations %v, cancelled %v", n.asked, n.cancels)
+	}
+}
+
+// TestCancelledBefore: a command that is cancelled before it arrives never begins, also after a restart.
+func TestCancelledBefore(t *testing.T) {
+	n := newNode()
+	state := t.TempDir()
+	u, outcomes := open(t, state, n)
+	one := command(1, 5, 1)
+	u.cancel(one)
+	want(t, outcomes, Failed, "it was cancelled before it began")
+	u, outcomes = open(t, state, n)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Failed, "it was cancelled before it began")
+	two := command(2, 5, 2)
+	if _, known, err := u.journal.begin(two, u.now()); known || err != nil {
+		t.Fatal(known, err)
+	}
+	u.cancel(two) // before it is carried out
+	want(t, outcomes, Begun, "")
+	found, _ := u.journal.find(two.Id)
+	if u.begin(t.Context(), two, found) {
+		t.Error("a cancelled command begins")
+	}
+	want(t, outcomes, Failed, "it was cancelled before it began")
+	u.cancel(command(3, 4, 3)) // of an earlier leader
+	u.cancel(&api.Command{Id: "x"})
+	if got := <-outcomes; got.Command != "x" || !strings.Contains(got.CancelError, "refused") {
+		t.Errorf("outcome %v", got)
+	}
+	if len(n.asked)+len(n.cancels) > 0 || len(u.journal.kept.Commands) != 2 {
+		t.Errorf("migrations %v, cancelled %v, commands %v", n.asked, n.cancels, u.journal.kept.Commands)
+	}
+}
+
+// TestCancelledAcrossRestart: an agent that ends before it has cancelled does it afterwards.
+func TestCancelledAcrossRestart(t *testing.T) {
+	n := newNode()
+	state := t.TempDir()
+	u, outcomes := open(t, state, n)
+	one := command(1, 1, 1)
+	if _, _, err := u.journal.begin(one, u.now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Migrate(t.Context(), &api.MigrateRequest{Migration: one.Id}); err != nil {
+		t.Fatal(err)
+	}
+	u.cancel(one)
+	want(t, outcomes, Begun, "")
+	u, outcomes = open(t, state, n)
+	for _, entry := range u.journal.open() {
+		u.follow(t.Context(), entry)
+	}
+	want(t, outcomes, Failed, string(migration.RolledBack))
+	if len(n.cancels) != 1 {
+		t.Errorf("cancelled %v", n.cancels)
+	}
+}
+
+// TestRefused: the controller hears that a container was refused, whether at once or by the target.
+func TestRefused(t *testing.T) {
+	n := newNode()
+	u, outcomes := open(t, t.TempDir(), n)
+	n.refuse = errors.New("no room")
+	u.execute(t.Context(), command(1, 1, 1))
+	want(t, outcomes, Begun, "")
+	if got := <-outcomes; got.State != Failed || !got.Refused {
+		t.Errorf("outcome %v", got)
+	}
+	u.following.Wait()
+	n.refuse = nil
+	for number, result := range []migration.Result{migration.Refused, migration.RolledBack} {
+		one := command(number+2, 1, uint64(number+2))
+		u.execute(t.Context(), one)
+		want(t, outcomes, Begun, "")
+		n.end(one.Id, result)
+		if got := <-outcomes; got.State != Failed || got.Refused != (result == migration.Refused) {
+			t.Errorf("%s: outcome %v", result, got)
+		}
+		u.following.Wait()
 	}
 }
 

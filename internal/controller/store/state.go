@@ -45,6 +45,16 @@ type Container struct {
 	Generation uint64 `json:"generation"`
 	// Home is the drained node to which the container returns; empty: none.
 	Home string `json:"home,omitempty"`
+	// Held says that somebody cancelled a move that the controller had decided on; nil: nobody.
+	Held *Held `json:"held,omitempty"`
+}
+
+// Held keeps the controller from moving a container on its own, as long as the container is at the node and
+// the node is not drained anew.
+type Held struct {
+	By    string    `json:"by"`
+	Node  string    `json:"node"`
+	Since time.Time `json:"since"`
 }
 
 // IntentState is how far an intent is.
@@ -52,15 +62,16 @@ type IntentState string
 
 // The states of an intent.
 const (
-	Queued IntentState = "queued" // waits for its turn
-	Sent   IntentState = "sent"   // the source may have begun the migration
-	Moved  IntentState = "moved"
-	Failed IntentState = "failed" // the container did not move
-	Doubt  IntentState = "in-doubt"
+	Queued    IntentState = "queued" // waits for its turn
+	Sent      IntentState = "sent"   // the source may have begun the migration
+	Moved     IntentState = "moved"
+	Failed    IntentState = "failed"    // the container did not move
+	Cancelled IntentState = "cancelled" // it did not, because somebody cancelled the move
+	Doubt     IntentState = "in-doubt"
 )
 
 // Ended reports whether nothing more happens by itself.
-func (s IntentState) Ended() bool { return s == Moved || s == Failed }
+func (s IntentState) Ended() bool { return s == Moved || s == Failed || s == Cancelled }
 
 // Intent is a decision to move one container once. Its ID is that of the migration, too.
 type Intent struct {
@@ -80,9 +91,13 @@ type Intent struct {
 	SentAt     time.Time   `json:"sent_at,omitzero"`
 	EndedAt    time.Time   `json:"ended_at,omitzero"`
 	Error      string      `json:"error,omitempty"`
-	Bytes      int64       `json:"bytes,omitempty"` // expected memory to send
-	Downtime   float64     `json:"downtime_seconds,omitempty"`
-	Total      float64     `json:"total_seconds,omitempty"`
+	// CancelledBy is the user who wants a move to be cancelled that may have begun, and CancelError is why
+	// the source goes on.
+	CancelledBy string  `json:"cancelled_by,omitempty"`
+	CancelError string  `json:"cancel_error,omitempty"`
+	Bytes       int64   `json:"bytes,omitempty"` // expected memory to send
+	Downtime    float64 `json:"downtime_seconds,omitempty"`
+	Total       float64 `json:"total_seconds,omitempty"`
 }
 
 // TokenKind is what a token is for.
