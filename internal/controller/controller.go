@@ -29,7 +29,8 @@ const (
 	pingTimeout     = 5 * time.Second
 	maxMessageBytes = 256 << 10 // an agent tells a large state in parts
 	maxHeaderBytes  = 16 << 10
-	maxStreams      = 16 // of one connection: an agent has one, a command a few
+	maxStreams      = 16      // of one connection: an agent has one, a command a few
+	bufferBytes     = 4 << 10 // of a connection: there are thousands, which are quiet most of the time
 	retryAfter      = time.Second
 	// handshakeTimeout is how long a new connection may take until TLS is up.
 	handshakeTimeout = 10 * time.Second
@@ -141,6 +142,7 @@ func newServer(c *cluster, certificate tls.Certificate) server {
 			PermitWithoutStream: true}),
 		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.ReadBufferSize(bufferBytes), grpc.WriteBufferSize(bufferBytes), grpc.SharedWriteBuffer(true),
 		grpc.InTapHandle(c.admit),
 		grpc.ChainUnaryInterceptor(c.unary), grpc.ChainStreamInterceptor(c.stream),
 	)

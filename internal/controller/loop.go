@@ -30,15 +30,18 @@ const (
 func (c *cluster) loop(ctx context.Context) error {
 	ticker := time.NewTicker(decideEvery)
 	defer ticker.Stop()
+	took := time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		case <-c.kicked:
-			time.Sleep(gatherFor)
+			time.Sleep(max(gatherFor, took)) // so that no more than half of a core goes into decisions
 		}
+		began := time.Now()
 		err := guard.Do(func() error { return c.round(ctx) })
+		took = time.Since(began)
 		guard.LogPanic(c.log, err)
 		switch {
 		case errors.Is(err, store.ErrNotLeader):

@@ -206,7 +206,9 @@ func (c *cluster) delta(name string, mine *session, said *api.Delta) error {
 	if live == nil || live.session != mine {
 		return nil
 	}
-	c.kick()
+	if len(said.Containers)+len(said.Gone) > 0 {
+		c.kick() // free memory and bandwidths are looked at soon enough: each node tells them often
+	}
 	live.change(said)
 	if err := live.within(c.bounds.node); err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())

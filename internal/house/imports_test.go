@@ -18,8 +18,8 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
-		"network/wireguard units",
+	"cmd/godwit-lab": "bench bench/controller bench/page cli lab lab/image lab/workload " +
+		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
 		"engine/embedded engine/engines envelopes files " +
@@ -50,8 +50,10 @@ var mayImport = map[string]string{
 		"lab/workload/coap " +
 		"lab/workload/face lab/workload/pages lab/workload/player lab/workload/tree memory " +
 		"memory/pipeline migration network predict units wire wire/identity",
-	"internal/bench/page": "bench",
-	"internal/cli":        "units",
+	// bench/controller: calls the controller's decisions, and otherwise its program.
+	"internal/bench/controller": "api controller controller/store guard uplink wire/identity wire/pinned",
+	"internal/bench/page":       "bench",
+	"internal/cli":              "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +
 		"predict wire wire/identity wire/stream",

@@ -66,16 +66,17 @@ func carryOut(w World, intents []Intent) {
 func TestLifeOfACluster(t *testing.T) {
 	w := large(200, 2000)
 	for i := range w.Containers {
-		switch c := &w.Containers[i]; i % 7 {
-		case 3:
+		c := &w.Containers[i]
+		switch {
+		case i%7 == 3:
 			c.Held = "anna"
-		case 4: // most nodes refuse it
+		case i%7 == 4 && len(c.Nodes) == 0: // most nodes refuse it
 			for node := range w.Nodes {
 				if node != c.Node && node%20 != i%20 {
 					c.Refused = append(c.Refused, node)
 				}
 			}
-		case 5:
+		case i%7 == 5:
 			c.Failed = []int{i % 200, (i + 1) % 200}
 		}
 	}
