@@ -43,6 +43,8 @@ const (
 
 // study A's OpenFace: 140 MB, of which 22 MB are written again and again
 
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
 // WayNames lists the ways in which the suite switchover moves containers, in the order of their turns.
 func WayNames() []string {
 	return []string{moves.WayFloor, moves.WayRsync, moves.WayPodman, moves.WayCold, moves.WayPreCopy}

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/bench/postcopy"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
+	"github.com/godwit/godwit/internal/bench/studies"
 )
 
 // WriteText prints a result for people: a table for each workload and link, and the requirements.
@@ -31,8 +32,8 @@ func writeRows(w io.Writer, r results.Result) {
 		files.WriteRows(r, w)
 	case engines.Name:
 		engines.WriteRows(r, w)
-	case suiteStudies:
-		writeStudies(r, w)
+	case studies.Name:
+		studies.WriteRows(r, w)
 	default:
 		writeMoves(r, w)
 	}
