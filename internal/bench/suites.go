@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
 	"github.com/godwit/godwit/internal/bench/studies"
+	"github.com/godwit/godwit/internal/bench/switchover"
 )
 
 // WriteText prints a result for people: a table for each workload and link, and the requirements.
@@ -35,6 +36,6 @@ func writeRows(w io.Writer, r results.Result) {
 	case studies.Name:
 		studies.WriteRows(r, w)
 	default:
-		writeMoves(r, w)
+		switchover.WriteRows(r, w)
 	}
 }

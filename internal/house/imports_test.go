@@ -19,8 +19,8 @@ var mayImport = map[string]string{
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
 	"cmd/godwit-lab": "bench bench/engines bench/files bench/idle bench/journey bench/network bench/page " +
-		"bench/postcopy bench/predict bench/results bench/rounds bench/studies bench/testbed cli lab " +
-		"lab/image lab/workload lab/workload/pages migration network/wireguard units",
+		"bench/postcopy bench/predict bench/results bench/rounds bench/studies bench/switchover bench/testbed " +
+		"cli lab lab/image lab/workload lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
 		"engine/embedded engine/engines envelopes files " +
@@ -47,9 +47,8 @@ var mayImport = map[string]string{
 	"internal/api":   "",
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
-	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/moves bench/network " +
-		"bench/postcopy bench/results bench/rounds bench/studies bench/testbed engine lab/workload/pages " +
-		"migration",
+	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/network bench/postcopy " +
+		"bench/results bench/rounds bench/studies bench/switchover",
 	"internal/bench/page":      "bench/results",
 	"internal/bench/results":   "",
 	"internal/bench/testbed":   "bench/results criu lab lab/image lab/workload/pages units",
@@ -71,6 +70,8 @@ var mayImport = map[string]string{
 		"migration",
 	"internal/bench/studies": "bench/moves bench/results bench/services bench/testbed engine lab/image " +
 		"lab/workload/player migration",
+	"internal/bench/switchover": "bench/moves bench/results bench/testbed engine lab/workload/pages " +
+		"migration",
 	"internal/cli": "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +
