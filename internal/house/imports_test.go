@@ -18,8 +18,9 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/engines bench/files bench/idle bench/journey bench/network bench/page " +
-		"bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
+	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey " +
+		"bench/network bench/page bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab " +
+		"lab/image lab/workload " +
 		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu criu/relief durable engine " +
@@ -51,10 +52,12 @@ var mayImport = map[string]string{
 	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/moves bench/network " +
 		"bench/postcopy bench/results bench/rounds bench/services bench/testbed engine lab/image " +
 		"lab/workload/pages lab/workload/player migration",
-	"internal/bench/page":      "bench/results",
-	"internal/bench/results":   "",
-	"internal/bench/testbed":   "bench/results criu lab lab/image lab/workload/pages units",
-	"internal/bench/benchtest": "bench/results bench/testbed lab lab/labtest",
+	// bench/controller: calls the controller's decisions, and otherwise its program.
+	"internal/bench/controller": "api controller controller/store guard uplink wire/identity wire/pinned",
+	"internal/bench/page":       "bench/results",
+	"internal/bench/results":    "",
+	"internal/bench/testbed":    "bench/results criu lab lab/image lab/workload/pages units",
+	"internal/bench/benchtest":  "bench/results bench/testbed lab lab/labtest",
 	"internal/bench/moves": "bench/results bench/testbed criu engine lab lab/image lab/workload " +
 		"lab/workload/pages memory migration",
 	"internal/bench/services": "bench/moves bench/testbed lab lab/image lab/workload lab/workload/broker " +
@@ -76,13 +79,16 @@ var mayImport = map[string]string{
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
+	// await: for tests only.
+	"internal/await": "",
 	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
 	// controller: asks agents; neither the agent nor etcd is linked into it.
-	"internal/controller": "api controller/decide controller/executor controller/store guard migration " +
-		"wire/identity wire/pinned",
+	"internal/controller": "api audit controller/decide controller/executor controller/intake " +
+		"controller/store guard migration wire/identity wire/pinned",
 	"internal/controller/decide":          "",
 	"internal/controller/executor":        "",
+	"internal/controller/intake":          "",
 	"internal/controller/store":           "",
 	"internal/controller/store/etcdstore": "controller/store guard",
 	"internal/controller/store/storetest": "controller/store",
