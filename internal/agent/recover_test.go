@@ -21,6 +21,12 @@ import (
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
+// emptyEngine is the node's own engine, without containers.
+type emptyEngine struct{ *embedded.Engine }
+
+// Processes finds no container.
+func (emptyEngine) Processes(context.Context, string) ([]int, error) { return nil, engine.ErrNotFound }
+
 // newTestAgent makes what of an agent needs no kernel: node b, which knows node a.
 func newTestAgent(t *testing.T) *Agent {
 	t.Helper()
@@ -31,7 +37,7 @@ func newTestAgent(t *testing.T) *Agent {
 		ctx: ctx, stop: stop,
 		reservations: reserve.New(),
 		residuals:    residual.New(residual.Config{}),
-		engines:      engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
+		engines:      engine.NewSet(emptyEngine{}),
 	}
 	var err error
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
