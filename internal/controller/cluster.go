@@ -38,6 +38,7 @@ type cluster struct {
 	mu          sync.Mutex
 	state       store.State
 	live        map[string]*liveNode       // by name
+	scratch     []decide.Container         // memory of the last description of the world
 	places      *places                    // of the containers that run
 	selectors   map[string]decide.Selector // by the text of the label
 	queue       *executor.Queue

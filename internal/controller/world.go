@@ -35,12 +35,12 @@ func (v *view) indexes(names []string) (all []int) {
 	return all
 }
 
-// world describes the cluster for a decision.
+// world describes the cluster for a decision. The description is valid until the next one is made.
 func (c *cluster) world() view {
 	names := slices.Sorted(maps.Keys(c.state.Nodes))
 	v := view{decide.World{Enforce: c.enforce}, make(map[string]int, len(names))}
 	v.Nodes = make([]decide.Node, 0, len(names))
-	v.Containers = make([]decide.Container, 0, len(c.places.nodes))
+	v.Containers = c.scratch[:0] // fresh memory for 100,000 containers takes longer than to describe them
 	for i, name := range names {
 		v.index[name] = i
 	}
@@ -56,6 +56,7 @@ func (c *cluster) world() view {
 			}
 		}
 	}
+	c.scratch = v.Containers
 	for _, job := range c.queue.All() {
 		if to, found := v.index[job.To]; found {
 			bytes := c.state.Intents[job.ID].Bytes
