@@ -11,9 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 func TestParseRecordLock(t *testing.T) {
@@ -83,15 +84,13 @@ func TestTakeRecordLocks(t *testing.T) {
 // loaded waits in system calls.
 func awaitComputing(t *testing.T, pid int) {
 	t.Helper()
-	for {
+	await.True(t, "a shell that computes", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		must(t, err)
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		// utime, the 14th field of proc_pid_stat(5)
-		if ticks, err := strconv.Atoi(fields[11]); err != nil || ticks >= 5 {
-			must(t, err)
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+		ticks, err := strconv.Atoi(fields[11])
+		must(t, err)
+		return ticks >= 5
+	})
 }
