@@ -27,7 +27,6 @@ import (
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/engine/engines"
 	"github.com/godwit/godwit/internal/files/image"
-	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/gc"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/inventory"
@@ -148,7 +147,6 @@ type Agent struct {
 	looks        inventory.Looks
 	calls        *access.Record // of users and other nodes
 	entries      sync.WaitGroup // of calls that sessions will write
-	openFiles    inodes.Finder
 	supervisor   *supervisor
 	rights       access.Rights
 }

@@ -21,11 +21,11 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../admission", "../cluster", "../attachment", "../envelopes", "../forecast",
-	"../frozen", "../gc", "../inventory", "../journal", "../journal/rebuild", "../lease", "../location",
-	"../node/rpc", "../placement/controller", "../reserve", "../residual", "../restart", "../sampling",
-	"../staging", "../switchover", "../transfer/kept", "../transfer/layers", "../transfer/link",
-	"../transfer/memory/precopy",
+	".", "../access", "../admission", "../cluster", "../attachment", "../criu/relief", "../envelopes",
+	"../forecast", "../frozen", "../gc", "../inventory", "../journal", "../journal/rebuild", "../lease",
+	"../location", "../node/rpc", "../placement/controller", "../reserve", "../residual", "../restart",
+	"../sampling", "../staging", "../switchover", "../transfer/anew", "../transfer/files",
+	"../transfer/kept", "../transfer/layers", "../transfer/link", "../transfer/memory/precopy",
 	"../transfer/memory/push", "../transfer/memory/rounds", "../transfer/progress", "../transfer/proof",
 	"../transfer/state", "../transfer/volumes",
 }

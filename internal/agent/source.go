@@ -18,6 +18,9 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/switchover"
+	"github.com/godwit/godwit/internal/transfer/anew"
+	"github.com/godwit/godwit/internal/transfer/files"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -45,7 +48,8 @@ type source struct {
 	departure   engine.Departure
 	packets     *switchover.Packets
 	sender      *state.Sender
-	files       *fileSource
+	files       *files.Sender
+	anew        *anew.Source
 	memory      *rounds.Rounds // nil: all memory is in the execution state
 	frozen      *frozen.Copy
 	push        *push.Source // pages that follow when the container was handed over
@@ -58,7 +62,7 @@ type source struct {
 
 	// contents that the target has, and that the execution state may refer to
 	known  state.Announced
-	layers *comingLayers // of the image; nil: the target had all
+	layers *layers.Delivery // of the image; nil: the target had all
 	// ready is closed when the target's engine has started the container, which heardReady says;
 	// nil: it was not asked.
 	ready      chan struct{}
@@ -67,11 +71,13 @@ type source struct {
 
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	settings migration.Settings) *source {
-	s := &source{agent: agent, move: m, definition: definition, target: node,
-		volumes: agent.volumes.Leave(definition, node)}
+	s := &source{agent: agent, move: m, definition: definition, target: node}
+	s.volumes = agent.volumes.Leave(definition, node, m.tracker.Spec.Mode,
+		func() bool { return s.packets.StoppedNow() })
 	s.settings.Set(settings)
 	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
 	s.push, s.packets = s.newPush(), s.newPackets()
+	s.files, s.anew = s.newFiles(), s.newAnew()
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}
@@ -119,7 +125,7 @@ func (s *source) examine(ctx context.Context) error {
 			Remedy: "wait until they have ended, or end them",
 		})
 	}
-	if err := refuse(s.agent.restartRemedy(ctx, s.definition, problems)); err != nil {
+	if err := refuse(anew.Remedy(ctx, s.agent.engines, s.definition, problems)); err != nil {
 		return err
 	}
 	if err := s.describe(ctx); err != nil {
@@ -143,7 +149,7 @@ func (s *source) examineAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return refuse(s.agent.restartRemedy(ctx, s.definition, problems))
+	return refuse(anew.Remedy(ctx, s.agent.engines, s.definition, problems))
 }
 
 // sameAgain wants the container to have the name and limits that the target was told. An engine may change
@@ -224,7 +230,7 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 }
 
 func (s *source) ended(result migration.Finish) {
-	s.endLayers()
+	s.layers.Cancel()
 	s.frozen.EndKeeper()
 	s.link.EndEarly()
 	data := s.link.Data()
@@ -249,7 +255,7 @@ func (s *source) ended(result migration.Finish) {
 }
 
 func (s *source) fresh() work {
-	return newSource(s.agent, s.move, s.moving(), s.target, s.settings.Get())
+	return newSource(s.agent, s.move, s.volumes.Moving(), s.target, s.settings.Get())
 }
 
 // reportJSON is the report that goes to the target with the confirmation.

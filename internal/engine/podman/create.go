@@ -44,7 +44,7 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if err != nil {
 		return "", err
 	}
-	if err := a.guards.setArrival(value); err != nil {
+	if err := a.guardArrival(value); err != nil {
 		return "", err
 	}
 	made, err := podman(ctx, args...)
@@ -55,10 +55,10 @@ func (a *adapter) Create(ctx context.Context, d engine.Definition, label, value 
 	if !idPattern.MatchString(engineID) {
 		return "", fmt.Errorf("Podman says %.80q", engineID) //nolint:staticcheck // its name
 	}
-	if err := a.guards.set(engineID); err != nil {
+	if err := a.guard(engineID); err != nil {
 		return engineID, err
 	}
-	return engineID, durable.Remove(a.guards.arrivalFile(value))
+	return engineID, durable.Remove(a.guardingArrival(value))
 }
 
 // flags are arguments for Podman. Each flag and its value are one argument, so that no value is taken for a

@@ -23,11 +23,8 @@ func valid(t *testing.T, change func(*engine.Definition, *extra)) engine.Definit
 	x := extra{
 		Config: config{Env: []string{"A=b"}, Cmd: []string{"--rm", "x"},
 			Labels: map[string]string{"team": "red"}, StopSignal: "15"},
-		Host: host{
-			namespaces: namespaces{NetworkMode: "none", IpcMode: "shareable"},
-			resources:  resources{Memory: 1 << 20},
-			LogConfig:  logConfig{Type: logDriver}, Tmpfs: map[string]string{"/t": "rw"},
-		},
+		Host: host{NetworkMode: "none", IpcMode: "shareable", limits: limits{Memory: 1 << 20},
+			LogConfig: logConfig{Type: logDriver}, Tmpfs: map[string]string{"/t": "rw"}},
 		Mounts: []mount{{Type: "volume", Name: "data", Destination: "/data", RW: true}},
 		Args:   []string{"/bin/sh", "--rm", "x"}, Command: 2,
 		Stdio: []string{"/dev/null", "pipe:[1]", "pipe:[2]"},
@@ -44,9 +41,6 @@ func valid(t *testing.T, change func(*engine.Definition, *extra)) engine.Definit
 	}
 	return d
 }
-
-// inNetwork are the settings of a container with a mode of networking.
-func inNetwork(mode string) host { return host{namespaces: namespaces{NetworkMode: mode}} }
 
 // TestDecode checks that a definition from another node is accepted only if this engine could have made it.
 func TestDecode(t *testing.T) {
@@ -163,7 +157,7 @@ func TestCreateArgs(t *testing.T) {
 
 // TestObstacles checks that both nodes refuse settings that weaken the node's protection.
 func TestObstacles(t *testing.T) {
-	x := extra{Host: inNetwork("none")}
+	x := extra{Host: host{NetworkMode: "none"}}
 	if found := obstacles(x.Config, x.Host, x.Mounts); len(found) > 0 {
 		t.Errorf("%+v", found)
 	}
@@ -190,7 +184,7 @@ func TestObstacles(t *testing.T) {
 		},
 		"--userns, --uidmap or --gidmap": func(_ *config, h *host) { h.UsernsMode = "private" },
 	} {
-		c, h := config{}, inNetwork("none")
+		c, h := config{}, host{NetworkMode: "none"}
 		change(&c, &h)
 		if found := obstacles(c, h, nil); len(found) != 1 || found[0].What != want {
 			t.Errorf("%+v, want %s", found, want)
@@ -220,20 +214,19 @@ func TestScratch(t *testing.T) {
 		}
 		return spec
 	}
-	readOnly := privileges{ReadonlyRootfs: true}
 	for name, c := range map[string]struct {
 		host   host
 		bundle specs.Spec
 		want   bool
 	}{
-		"not listed (5.4)": {host{privileges: readOnly}, mounts("rw", scratchPlaces...), true},
-		"listed (4.3)": {host{privileges: readOnly,
+		"not listed (5.4)": {host{ReadonlyRootfs: true}, mounts("rw", scratchPlaces...), true},
+		"listed (4.3)": {host{ReadonlyRootfs: true,
 			Tmpfs: map[string]string{"/run": "rw", "/tmp": "rw", "/var/tmp": "rw"}},
 			mounts("rw", scratchPlaces...), true},
-		"without it": {host{privileges: readOnly}, mounts("rw"), false},
-		"without it, one asked for": {host{privileges: readOnly, Tmpfs: map[string]string{"/run": "rw"}},
+		"without it": {host{ReadonlyRootfs: true}, mounts("rw"), false},
+		"without it, one asked for": {host{ReadonlyRootfs: true, Tmpfs: map[string]string{"/run": "rw"}},
 			mounts("rw", "/run"), false},
-		"without it (5.4), all of them": {host{privileges: readOnly}, mounts("ro", scratchPlaces...), false},
+		"without it (5.4), all of them": {host{ReadonlyRootfs: true}, mounts("ro", scratchPlaces...), false},
 		"a root to change":              {host{}, mounts("rw", scratchPlaces...), false},
 	} {
 		if got := hasScratch(inspected{Host: c.host}, c.bundle); got != c.want {
@@ -242,7 +235,7 @@ func TestScratch(t *testing.T) {
 	}
 	for _, scratch := range []bool{true, false} {
 		var f flags
-		f.mounts(extra{Host: host{privileges: readOnly}, Scratch: scratch})
+		f.mounts(extra{Host: host{ReadonlyRootfs: true}, Scratch: scratch})
 		if wanted := fmt.Sprintf("--read-only-tmpfs=%t", scratch); !slices.Contains(f, wanted) {
 			t.Errorf("%q, want %s", f, wanted)
 		}
@@ -287,34 +280,5 @@ func TestSecretObstacles(t *testing.T) {
 			ownConfig{CreateCommand: c.command}); (len(found) > 0) != c.refused {
 			t.Errorf("%v, %s: %+v", c.command, c.script, found)
 		}
-	}
-}
-
-// TestSettingsStayOnOneLevel: other nodes, and Podman, have all settings that concern the node on one level.
-func TestSettingsStayOnOneLevel(t *testing.T) {
-	document, err := json.Marshal(host{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(document, &all); err != nil {
-		t.Fatal(err)
-	}
-	for name := range all {
-		if name[:1] != strings.ToUpper(name[:1]) {
-			t.Errorf("%s is a group", name)
-		}
-	}
-	if len(all) != 47 { // without Init and IDMappings, which are left out if empty
-		t.Errorf("%d settings: %s", len(all), document)
-	}
-	var read host
-	if err := json.Unmarshal([]byte(`{"PidMode":"host","CapAdd":["x"],"Dns":["y"],"PidsLimit":7,
-		"BlkioWeight":8,"Init":true}`), &read); err != nil {
-		t.Fatal(err)
-	}
-	if read.PidMode != "host" || len(read.CapAdd) != 1 || len(read.DNS) != 1 || read.PidsLimit != 7 ||
-		read.BlkioWeight != 8 || !read.Init {
-		t.Errorf("%+v", read)
 	}
 }

@@ -80,8 +80,8 @@ func (e *Engine) SweepImages(ctx context.Context, _ time.Time) error {
 
 // adapter uses Podman's command line.
 type adapter struct {
-	root   string // Podman's storage
-	guards guards
+	guards
+	root string // Podman's storage
 
 	images *imageStore
 	routed routedCache

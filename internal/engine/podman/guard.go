@@ -111,41 +111,41 @@ const arrivalAnnotation = "io.godwit.arrival"
 const saysMoving = `echo "container %s has moved, or is moving, to or from another node: ` +
 	`godwit migration ls" >&2; exit 1`
 
-// guards keep Podman from starting containers that are elsewhere. They are OCI hooks in a directory.
+// guards keep Podman from starting containers, by OCI hooks in a directory.
 type guards struct{ directory string }
 
-// file returns the path of the file that guards a container.
-func (g guards) file(engineID string) string {
+// guarding returns the path of the file that guards a container.
+func (g guards) guarding(engineID string) string {
 	return filepath.Join(g.directory, "godwit-"+engineID+".json")
 }
 
-// set makes the runtime refuse to start the processes of a container. Podman runs the hook for all
+// guard makes the runtime refuse to start the processes of a container. Podman runs the hook for all
 // containers, and passes it the state that runtimes give to hooks, so the hook compares IDs. It uses only
 // programs that every system has, because a hook whose program is missing would keep every container from
 // starting.
-func (g guards) set(engineID string) error {
+func (g guards) guard(engineID string) error {
 	if !idPattern.MatchString(engineID) {
 		return fmt.Errorf("guard container %.80q: not a container ID", engineID)
 	}
 	refuse := fmt.Sprintf(saysMoving, engineID[:12])
 	script := `case "$(cat)" in *'"id"'*` + engineID + `*) ` + refuse + `;; esac`
-	return g.write(g.file(engineID), engineID, when{Always: true}, script)
+	return g.write(g.guarding(engineID), engineID, when{Always: true}, script)
 }
 
-// has reports whether a container is guarded: it arrives, or leaves.
-func (g guards) has(engineID string) bool { return durable.Exists(g.file(engineID)) }
+// guarded reports whether a container is guarded: it arrives, or leaves.
+func (g guards) guarded(engineID string) bool { return durable.Exists(g.guarding(engineID)) }
 
-// setArrival guards a container that will be made for an arrival, whatever its ID will be.
-func (g guards) setArrival(id string) error {
+// guardArrival guards a container that will be made for an arrival, whatever its ID will be.
+func (g guards) guardArrival(id string) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("guard the arrival of container %.80q: not a container ID", id)
 	}
 	named := map[string]string{"^" + regexp.QuoteMeta(arrivalAnnotation) + "$": "^" + id + "$"}
-	return g.write(g.arrivalFile(id), id, when{Annotations: named},
+	return g.write(g.guardingArrival(id), id, when{Annotations: named},
 		"cat >/dev/null; "+fmt.Sprintf(saysMoving, id[:12]))
 }
 
-func (g guards) arrivalFile(id string) string {
+func (g guards) guardingArrival(id string) string {
 	return filepath.Join(g.directory, "godwit-arrival-"+id+".json")
 }
 
@@ -170,11 +170,11 @@ func (g guards) write(path, id string, when when, script string) error {
 
 // Restart sets whether Podman may restart a container that has ended. The container's policy stays as it
 // is.
-func (a *adapter) Restart(_ context.Context, found oci.Container, policy json.RawMessage) error {
+func (g guards) Restart(_ context.Context, found oci.Container, policy json.RawMessage) error {
 	if policy == nil {
-		return a.guards.set(found.ID)
+		return g.guard(found.ID)
 	}
-	return a.Gone(found.ID)
+	return g.Gone(found.ID)
 }
 
 // unitLinks match the links by which systemd enables the service that starts Podman's containers at boot.
@@ -182,16 +182,15 @@ const unitLinks = "/etc/systemd/system/*.wants/podman-restart.service"
 
 // StartsAtBoot reports whether that service would start a container that was running when the machine went
 // down (podman-restart.service).
-func (a *adapter) StartsAtBoot(_ oci.Container, told json.RawMessage) bool {
+func (g guards) StartsAtBoot(_ oci.Container, told json.RawMessage) bool {
 	var policy restartPolicy
 	enabled, err := filepath.Glob(unitLinks)
 	return err == nil && len(enabled) > 0 && json.Unmarshal(told, &policy) == nil && policy.Name == "always"
 }
 
 // Gone ends the guards of a container, by Podman's ID or by that of its arrival.
-func (a *adapter) Gone(id string) error {
-	if err := errors.Join(durable.Remove(a.guards.file(id)),
-		durable.Remove(a.guards.arrivalFile(id))); err != nil {
+func (g guards) Gone(id string) error {
+	if err := errors.Join(durable.Remove(g.guarding(id)), durable.Remove(g.guardingArrival(id))); err != nil {
 		return fmt.Errorf("let Podman start container %.12s: %w", id, err)
 	}
 	return nil

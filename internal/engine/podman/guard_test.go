@@ -82,7 +82,7 @@ func TestCreateIsGuarded(t *testing.T) {
 	fakePodman(t, `case "$*" in *" create "*) cat `+hooks+`/godwit-arrival-*; echo "$*";; esac >>`+seen+
 		`; echo `+engineID)
 	a := s.podman
-	a.guards.directory = hooks
+	a.guards = guards{hooks}
 	if got, err := a.Create(t.Context(), d, "io.godwit.id", testID); got != engineID || err != nil {
 		t.Fatal(got, err)
 	}
@@ -97,7 +97,7 @@ func TestCreateIsGuarded(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].Name() != "godwit-"+engineID+".json" {
 		t.Errorf("%v, %v", left, err)
 	}
-	if err := a.guards.setArrival(testID); err != nil {
+	if err := a.guardArrival(testID); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{engineID, testID} {
@@ -109,7 +109,7 @@ func TestCreateIsGuarded(t *testing.T) {
 		t.Errorf("%v, %v", left, err)
 	}
 	if found := obstacles(config{Annotations: map[string]string{arrivalAnnotation: testID}},
-		inNetwork("none"), nil); len(found) > 0 {
+		host{NetworkMode: "none"}, nil); len(found) > 0 {
 		t.Errorf("it could not move on: %+v", found)
 	}
 }

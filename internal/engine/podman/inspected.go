@@ -74,25 +74,26 @@ type mount struct {
 // config is a container's own configuration, and host its settings that concern the node. Both travel
 // between nodes. Settings that are not in them do not move: they are refused (obstacles) or left to Podman.
 type config struct {
-	Hostname    string            `json:"Hostname"`
-	User        string            `json:"User"`
-	TTY         bool              `json:"Tty"`
-	OpenStdin   bool              `json:"OpenStdin"`
-	Env         []string          `json:"Env"`
-	Cmd         []string          `json:"Cmd"`
-	WorkingDir  string            `json:"WorkingDir"`
-	Labels      map[string]string `json:"Labels"`
-	Annotations map[string]string `json:"Annotations"`
-	StopSignal  signal            `json:"StopSignal"`
-	StopTimeout uint              `json:"StopTimeout"`
-	Healthcheck *healthcheck      `json:"Healthcheck,omitempty"`
-	Timezone    string            `json:"Timezone,omitempty"`
-	Umask       string            `json:"Umask,omitempty"`
-	Passwd      *bool             `json:"Passwd,omitempty"`
-	SystemdMode bool              `json:"SystemdMode,omitempty"`
-	Timeout     uint              `json:"Timeout"`
-	ChrootDirs  []string          `json:"ChrootDirs,omitempty"`
-	Secrets     []any             `json:"Secrets,omitempty"`
+	Hostname     string            `json:"Hostname"`
+	User         string            `json:"User"`
+	TTY          bool              `json:"Tty"`
+	OpenStdin    bool              `json:"OpenStdin"`
+	Env          []string          `json:"Env"`
+	Cmd          []string          `json:"Cmd"`
+	WorkingDir   string            `json:"WorkingDir"`
+	Labels       map[string]string `json:"Labels"`
+	Annotations  map[string]string `json:"Annotations"`
+	StopSignal   signal            `json:"StopSignal"`
+	StopTimeout  uint              `json:"StopTimeout"`
+	Healthcheck  *healthcheck      `json:"Healthcheck,omitempty"`
+	Timezone     string            `json:"Timezone,omitempty"`
+	Umask        string            `json:"Umask,omitempty"`
+	Passwd       *bool             `json:"Passwd,omitempty"`
+	SystemdMode  bool              `json:"SystemdMode,omitempty"`
+	Timeout      uint              `json:"Timeout"`
+	ChrootDirs   []string          `json:"ChrootDirs,omitempty"`
+	Secrets      []any             `json:"Secrets,omitempty"`
+	SdNotifyMode string            `json:"sdNotifyMode,omitempty"`
 }
 
 type healthcheck struct {
@@ -103,75 +104,75 @@ type healthcheck struct {
 	Retries     int           `json:"Retries,omitempty"`
 }
 
-// host groups the settings as they are judged and passed on; in JSON they are all on one level.
 type host struct {
-	namespaces
+	spaces
+	resolving
 	privileges
-	resolver
-	resources
+	limits
 	blockLimits
-	LogConfig     logConfig            `json:"LogConfig"`
-	PortBindings  map[string][]binding `json:"PortBindings"`
-	RestartPolicy restartPolicy        `json:"RestartPolicy"`
-	AutoRemove    bool                 `json:"AutoRemove"`
-	VolumesFrom   []string             `json:"VolumesFrom"`
-	Tmpfs         map[string]string    `json:"Tmpfs"`
-	Init          bool                 `json:"Init,omitempty"`
+
+	LogConfig      logConfig             `json:"LogConfig"`
+	NetworkMode    string                `json:"NetworkMode"`
+	PortBindings   map[string][]binding  `json:"PortBindings"`
+	RestartPolicy  restartPolicy         `json:"RestartPolicy"`
+	AutoRemove     bool                  `json:"AutoRemove"`
+	VolumesFrom    []string              `json:"VolumesFrom"`
+	IpcMode        string                `json:"IpcMode"`
+	PidMode        string                `json:"PidMode"`
+	Privileged     bool                  `json:"Privileged"`
+	ReadonlyRootfs bool                  `json:"ReadonlyRootfs"`
+	Tmpfs          map[string]string     `json:"Tmpfs"`
+	ShmSize        int64                 `json:"ShmSize"`
+	Init           bool                  `json:"Init,omitempty"`
+	IDMappings     *struct{ UIDMap any } `json:"IDMappings,omitempty"`
 }
 
-// namespaces are a container's namespaces and its control group.
-type namespaces struct {
-	CgroupMode   string                `json:"CgroupMode"`
-	NetworkMode  string                `json:"NetworkMode"`
-	IpcMode      string                `json:"IpcMode"`
-	PidMode      string                `json:"PidMode"`
-	UTSMode      string                `json:"UTSMode"`
-	UsernsMode   string                `json:"UsernsMode"`
-	IDMappings   *struct{ UIDMap any } `json:"IDMappings,omitempty"`
-	Cgroups      string                `json:"Cgroups"`
-	CgroupParent string                `json:"CgroupParent"`
-	CgroupConf   map[string]string     `json:"CgroupConf"`
+// spaces are the kinds of namespaces and control groups of a container.
+type spaces struct {
+	CgroupMode string `json:"CgroupMode"`
+	Cgroups    string `json:"Cgroups"`
+	UTSMode    string `json:"UTSMode"`
+	UsernsMode string `json:"UsernsMode"`
 }
 
-// privileges are what a container may do on its node.
-type privileges struct {
-	CapAdd         []string `json:"CapAdd"`
-	CapDrop        []string `json:"CapDrop"`
-	GroupAdd       []string `json:"GroupAdd"`
-	Privileged     bool     `json:"Privileged"`
-	ReadonlyRootfs bool     `json:"ReadonlyRootfs"`
-	SecurityOpt    []string `json:"SecurityOpt"`
-	Devices        []any    `json:"Devices"`
-}
-
-// resolver is how a container finds hosts by their names.
-type resolver struct {
+// resolving says how a container finds names.
+type resolving struct {
 	DNS        []string `json:"Dns"`
 	DNSOptions []string `json:"DnsOptions"`
 	DNSSearch  []string `json:"DnsSearch"`
 	ExtraHosts []string `json:"ExtraHosts"`
 }
 
-// resources are the limits of a container's processors, memory and processes.
-type resources struct {
-	OomScoreAdj       int      `json:"OomScoreAdj"`
-	OomKillDisable    bool     `json:"OomKillDisable"`
-	ShmSize           int64    `json:"ShmSize"`
-	Memory            int64    `json:"Memory"`
-	MemoryReservation int64    `json:"MemoryReservation"`
-	MemorySwap        int64    `json:"MemorySwap"`
-	CPUShares         uint64   `json:"CpuShares"`
-	CPUPeriod         uint64   `json:"CpuPeriod"`
-	CPUQuota          int64    `json:"CpuQuota"`
-	CPURealtimePeriod uint64   `json:"CpuRealtimePeriod"`
-	CPURealtime       int64    `json:"CpuRealtimeRuntime"`
-	CpusetCpus        string   `json:"CpusetCpus"`
-	CpusetMems        string   `json:"CpusetMems"`
-	PidsLimit         int64    `json:"PidsLimit"`
-	Ulimits           []ulimit `json:"Ulimits"`
+// privileges are what a container may do.
+type privileges struct {
+	CapAdd      []string `json:"CapAdd"`
+	CapDrop     []string `json:"CapDrop"`
+	GroupAdd    []string `json:"GroupAdd"`
+	SecurityOpt []string `json:"SecurityOpt"`
 }
 
-// blockLimits are the limits of a container's block devices.
+// limits are those of a container, and its control group.
+type limits struct {
+	OomScoreAdj       int               `json:"OomScoreAdj"`
+	CPUShares         uint64            `json:"CpuShares"`
+	Memory            int64             `json:"Memory"`
+	CgroupParent      string            `json:"CgroupParent"`
+	CPUPeriod         uint64            `json:"CpuPeriod"`
+	CPUQuota          int64             `json:"CpuQuota"`
+	CPURealtimePeriod uint64            `json:"CpuRealtimePeriod"`
+	CPURealtime       int64             `json:"CpuRealtimeRuntime"`
+	CpusetCpus        string            `json:"CpusetCpus"`
+	CpusetMems        string            `json:"CpusetMems"`
+	Devices           []any             `json:"Devices"`
+	MemoryReservation int64             `json:"MemoryReservation"`
+	MemorySwap        int64             `json:"MemorySwap"`
+	OomKillDisable    bool              `json:"OomKillDisable"`
+	PidsLimit         int64             `json:"PidsLimit"`
+	Ulimits           []ulimit          `json:"Ulimits"`
+	CgroupConf        map[string]string `json:"CgroupConf"`
+}
+
+// blockLimits are those of reading and writing block devices.
 type blockLimits struct {
 	BlkioWeight       uint16 `json:"BlkioWeight"`
 	BlkioWeightDevice []any  `json:"BlkioWeightDevice"`

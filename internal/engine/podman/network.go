@@ -300,7 +300,7 @@ func (a *adapter) addressObstacles(ctx context.Context, d engine.Definition, x e
 			makeNetwork(own, x.Endpoint, true))
 		return p, nil
 	}
-	here, err := a.List(ctx, a.guards.has) // Podman reports nothing about a container that it is starting
+	here, err := a.List(ctx, a.guarded) // Podman reports nothing about a container that it is starting
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func TestNetworkObstacles(t *testing.T) {
 	}
 	for mode, word := range map[string]string{"none": "", "host": "", bridged: "", "container:" +
 		testID: "move with it", "slirp4netns": "slirp4netns", "pasta": "pasta", "ns:/x": "ns:/x"} {
-		got := said(networkObstacles(inNetwork(mode)))
+		got := said(networkObstacles(host{NetworkMode: mode}))
 		if (got == "") != (word == "") || !strings.Contains(got, word) {
 			t.Errorf("%s: %q", mode, got)
 		}
@@ -129,7 +129,7 @@ func TestNetworkObstacles(t *testing.T) {
 			t.Errorf("%+v: %q", n, got)
 		}
 	}
-	two := inspected{Host: inNetwork(bridged)}
+	two := inspected{Host: host{NetworkMode: bridged}}
 	two.NetworkSettings.Networks = map[string]connection{"a": {}, "b": {}}
 	if got := said(connectedObstacles(t.Context(), two)); !strings.Contains(got, "networks a, b") {
 		t.Errorf("two networks: %q", got)
