@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // TestAbort gives up a dump twenty times in a row, and checks that an established connection still works.
@@ -48,7 +48,7 @@ func (c *container) freezeByVersion1() {
 	if _, err := os.Stat(dir); err != nil {
 		dir = c.mountFreezer()
 	}
-	group, err := kernel.CgroupAt(dir)
+	group, err := cgroup.At(dir)
 	must(c.t, err)
 	runc := c.group
 	c.group = group

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // attachTries is the number of rounds in which to try to attach to a process that did not stop in time.
@@ -149,7 +150,7 @@ func (s *Source) attach(t *task, stats *RoundStats) error {
 }
 
 func (s *Source) arm(t *task, stats *RoundStats) (tracker, error) {
-	if err := kernel.CheckDescriptor(t.pid); err != nil {
+	if err := cgroup.CheckDescriptor(t.pid); err != nil {
 		return nil, err
 	}
 	fd, stopped, err := s.config.Open(t.pid)

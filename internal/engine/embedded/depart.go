@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // departure is a leaving container, with its record.
@@ -26,7 +26,7 @@ func (e *Engine) Processes(_ context.Context, id string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err == nil {
 		var pids []int
 		if pids, err = group.Procs(); err == nil {
@@ -85,7 +85,7 @@ func (e *Engine) leaving(place container, ctr engine.Container) (checkpoint.Leav
 		return l, err
 	}
 	l.Stdio = x.Stdio
-	if l.Cgroup, err = kernel.OpenCgroup(place.cgroup()); err != nil {
+	if l.Cgroup, err = cgroup.Open(place.cgroup()); err != nil {
 		return l, fmt.Errorf("open its cgroup: %w", err)
 	}
 	spec, err := loadSpec(place)

@@ -13,6 +13,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // How long a container that is told to end has, at most, for its connections: before that, to accept
@@ -116,7 +117,7 @@ func (e *Engine) end(
 
 // endNow kills a container's processes and waits until the end is recorded.
 func (e *Engine) endNow(ctx context.Context, place container) error {
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err == nil {
 		err = group.Kill(ctx)
 	}

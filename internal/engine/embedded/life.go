@@ -19,6 +19,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // removingPrefix is the prefix of the directory of a container whose removal has begun.
@@ -345,7 +346,7 @@ func (e *Engine) stop(ctx context.Context, ctr engine.Container, grace time.Dura
 
 // kill ends a container's processes and waits until its monitor has recorded that.
 func (e *Engine) kill(ctx context.Context, id string) error {
-	group, err := kernel.OpenCgroup(e.paths.of(id).cgroup())
+	group, err := cgroup.Open(e.paths.of(id).cgroup())
 	if err == nil {
 		err = group.Kill(ctx)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // CPUTime returns the processor time that a container has used.
@@ -18,7 +19,7 @@ func (e *Engine) CPUTime(_ context.Context, id string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err != nil {
 		return 0, fmt.Errorf("processor time of container %.12s: %w", id, err)
 	}
@@ -36,7 +37,7 @@ func (e *Engine) Throttle(_ context.Context, id string, cpus float64) error {
 	if err != nil {
 		return err
 	}
-	group, err := kernel.OpenCgroup(e.paths.of(ctr.Definition.ID).cgroup())
+	group, err := cgroup.Open(e.paths.of(ctr.Definition.ID).cgroup())
 	if err == nil {
 		err = checkpoint.Throttle(group, ctr.Definition.Limits.CPUs, cpus)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/network/nsstate"
 )
 
@@ -100,7 +101,7 @@ func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, erro
 }
 
 // examineGroups finds groups within the container's that could not be made again at the target.
-func examineGroups(group *kernel.Cgroup) []engine.Problem {
+func examineGroups(group *cgroup.Cgroup) []engine.Problem {
 	_, err := group.Inner()
 	if !errors.Is(err, kernel.ErrUnsupported) {
 		return nil // a container that has just ended has none
@@ -171,7 +172,7 @@ type departureRecord struct {
 type departure struct {
 	*checkpoint.Departure
 	place  place
-	group  *kernel.Cgroup
+	group  *cgroup.Cgroup
 	netns  string
 	usual  nsstate.Fresh // network namespace for comparison
 	frozen bool          // Freeze has succeeded: from then on Resume or Destroy decides

@@ -8,7 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 var _ engine.Protector = (*Engine)(nil)
@@ -20,7 +20,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
 		return nil
 	}
-	var group *kernel.Cgroup
+	var group *cgroup.Cgroup
 	if err == nil {
 		group, err = containerGroup(was.First.PID)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // look finds the state of a running container that its engine does not report.
@@ -26,7 +27,7 @@ func (e *Engine) look(ctx context.Context, id string) (alive, error) {
 	if err != nil {
 		return alive{}, err
 	}
-	group, err := kernel.CgroupOf(found.Container.PID)
+	group, err := cgroup.Of(found.Container.PID)
 	if err != nil {
 		return alive{}, err
 	}
@@ -199,7 +200,7 @@ func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 	if err != nil {
 		return err
 	}
-	group, err := kernel.CgroupOf(found.Container.PID)
+	group, err := cgroup.Of(found.Container.PID)
 	if err == nil {
 		err = checkpoint.Throttle(group, found.Container.Definition.Limits.CPUs, cpus)
 	}
@@ -340,7 +341,7 @@ type departure struct {
 	*checkpoint.Departure
 	engine *Engine
 	id     string
-	group  *kernel.Cgroup
+	group  *cgroup.Cgroup
 	first  checkpoint.Identity
 	froze  bool // or has tried to freeze it
 }
@@ -359,7 +360,7 @@ func (d *departure) Close() error {
 
 // closed gives a container back to its engine after a departure, unless the departure has frozen the
 // container and nobody has resumed it since.
-func (e *Engine) closed(id string, group *kernel.Cgroup, first checkpoint.Identity, froze bool) error {
+func (e *Engine) closed(id string, group *cgroup.Cgroup, first checkpoint.Identity, froze bool) error {
 	defer e.lock(id)()
 	frozen, unknown := group.ToldToFreeze()
 	if froze && !e.records.resumed(id) && !goesOn(frozen, unknown, first.Alive()) {

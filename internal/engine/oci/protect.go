@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 var _ engine.Protector = (*Engine)(nil)
@@ -26,9 +26,9 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (was.Resumed || !was.First.Alive()) {
 		return nil
 	}
-	var group *kernel.Cgroup
+	var group *cgroup.Cgroup
 	if err == nil {
-		group, err = kernel.CgroupOf(was.First.PID)
+		group, err = cgroup.Of(was.First.PID)
 	}
 	if err == nil {
 		err = checkpoint.Protect(ctx, group, e.records.sparedPath(id), hold, held)

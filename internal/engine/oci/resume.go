@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // ResumeProcesses resumes a container that a departure froze, whether or not its engine answers.
@@ -166,7 +166,7 @@ func (e *Engine) kill(ctx context.Context, id string) error {
 	if err := takeLinksDown(was.First.PID); err != nil {
 		return err
 	}
-	group, err := kernel.CgroupOf(was.First.PID)
+	group, err := cgroup.Of(was.First.PID)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -113,7 +114,7 @@ func group(t testing.TB) (name, dir string) {
 			dir = filepath.Join(m.Point, name)
 			must(t, os.Mkdir(dir, 0o755))
 			t.Cleanup(func() {
-				g, err := kernel.OpenCgroup(name)
+				g, err := cgroup.Open(name)
 				must(t, err)
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				defer cancel()
