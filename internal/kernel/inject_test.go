@@ -59,7 +59,7 @@ func TestDyingTracer(t *testing.T) {
 		return
 	}
 	runtime.LockOSThread()
-	tr := &tracee{pid: pid, before: func() {
+	tr := &Tracee{PID: pid, before: func() {
 		if at--; at == 0 {
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}
@@ -178,10 +178,10 @@ func TestUntraceable(t *testing.T) {
 	go func() {
 		runtime.LockOSThread() // a tracer is a thread
 		defer runtime.UnlockOSThread()
-		t := &tracee{pid: p.PID(), tid: p.PID()}
+		t := &Tracee{PID: p.PID(), TID: p.PID()}
 		tracer <- t.stop()
 		<-release
-		tracer <- t.release()
+		tracer <- t.Release()
 	}()
 	if err := <-tracer; err != nil {
 		t.Fatal(err)

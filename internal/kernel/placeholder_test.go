@@ -221,10 +221,10 @@ func TestPIDPlaceholderWaitsForNobody(t *testing.T) {
 // TestChildRuns checks that a child that this process traces and has stopped does not count as ended.
 func TestChildRuns(t *testing.T) {
 	f := startPlaceholder(t)
-	asTracer(func() bool {
-		traced := &tracee{pid: f.PID(), tid: f.PID()}
+	AsTracer(func() bool {
+		traced := &Tracee{PID: f.PID(), TID: f.PID()}
 		kerneltest.Must(t, traced.stop())
-		kerneltest.Must(t, traced.ptrace(unix.PTRACE_SYSCALL, 0, 0)) // its own begins again
+		kerneltest.Must(t, traced.Ptrace(unix.PTRACE_SYSCALL, 0, 0)) // its own begins again
 		var stop unix.Siginfo
 		kerneltest.Must(t, unix.Waitid(unix.P_PID, f.PID(), &stop, unix.WSTOPPED|unix.WALL|unix.WNOWAIT, nil))
 		if !ChildRuns(f.PID()) {
@@ -232,8 +232,8 @@ func TestChildRuns(t *testing.T) {
 		}
 		_, err := traced.wait()
 		kerneltest.Must(t, err)
-		kerneltest.Must(t, traced.release())
-		return !traced.seized
+		kerneltest.Must(t, traced.Release())
+		return !traced.Seized
 	})
 	if !ChildRuns(f.PID()) {
 		t.Error("it is let on, and said to have ended")

@@ -32,7 +32,7 @@ const SeizureCommand = "memory-keeper"
 type Seizure struct {
 	in    *os.File
 	out   *os.File
-	ended chan struct{}
+	Ended chan struct{}
 }
 
 // seizurePatience bounds the answer of a process that has to make some system calls for each thread.
@@ -49,7 +49,7 @@ func StartSeizure() (*Seizure, error) {
 	cmd := exec.Command("/proc/self/exe", SeizureCommand)
 	cmd.Args[0] = "godwit"
 	cmd.Dir = "/"
-	s := &Seizure{ended: make(chan struct{})}
+	s := &Seizure{Ended: make(chan struct{})}
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, err)
@@ -63,7 +63,7 @@ func StartSeizure() (*Seizure, error) {
 		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, errors.Join(err, s.Close()))
 	}
 	go func() {
-		defer close(s.ended)
+		defer close(s.Ended)
 		_ = cmd.Wait() // only its end matters
 	}()
 	return s, nil
@@ -135,15 +135,15 @@ func warmSeizure() {
 
 // seizeThreads traces and stops all threads of a process. An ended process has none.
 func seizeThreads(pid int) (seized int, err error) {
-	all, err := threadsOf(pid)
+	all, err := ThreadsOf(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	for _, tid := range all {
-		t := tracee{pid: pid, tid: tid}
-		e := t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
+		t := Tracee{PID: pid, TID: tid}
+		e := t.Ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
 		if e == nil {
-			e = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)
+			e = t.Ptrace(unix.PTRACE_INTERRUPT, 0, 0)
 			seized++
 		}
 		if e == nil || errors.Is(e, fs.ErrNotExist) || hasEndedOrIsHeld(tid) {

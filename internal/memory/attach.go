@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // attachTries is the number of rounds in which to try to attach to a process that did not stop in time.
@@ -158,7 +159,7 @@ func (s *tasks) attach(t *task, stats *RoundStats) error {
 }
 
 func (s *tasks) arm(t *task, stats *RoundStats) (tracker, error) {
-	if err := kernel.CheckDescriptor(t.pid); err != nil {
+	if err := cgroup.CheckDescriptor(t.pid); err != nil {
 		return nil, err
 	}
 	fd, stopped, err := s.config.Open(t.pid)

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"bufio"
@@ -35,7 +35,7 @@ func startIn(t *testing.T, mount, program string, args ...string) (*Cgroup, io.R
 	t.Helper()
 	dir := filepath.Join(mount, fmt.Sprintf("godwit-spawner-%d", os.Getpid()))
 	kerneltest.Must(t, os.Mkdir(dir, 0o755))
-	group, err := CgroupAt(dir)
+	group, err := At(dir)
 	kerneltest.Must(t, err)
 	cmd := exec.Command(program, args...)
 	said, err := cmd.StdoutPipe()

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
@@ -34,7 +35,7 @@ func newCounting(t *testing.T, mount string) *counting {
 			t.Fatal(err)
 		}
 	}
-	group, err := CgroupAt(dir)
+	group, err := At(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,14 +169,14 @@ func TestFreezeCancelled(t *testing.T) {
 func TestCgroupOf(t *testing.T) {
 	mount := kerneltest.Freezers(t)["version 2"]
 	c := newCounting(t, mount)
-	found, err := CgroupOf(c.pids[0])
+	found, err := Of(c.pids[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if found.FreezerDir() != c.FreezerDir() {
 		t.Errorf("found %s, want %s", found.FreezerDir(), c.FreezerDir())
 	}
-	named, err := OpenCgroup("/" + filepath.Base(c.FreezerDir()))
+	named, err := Open("/" + filepath.Base(c.FreezerDir()))
 	if err != nil || named.FreezerDir() != c.FreezerDir() {
 		t.Errorf("by name: %v, %v", named, err)
 	}
@@ -183,17 +184,17 @@ func TestCgroupOf(t *testing.T) {
 
 // TestOwnCgroup checks that the caller's own group is refused: freezing it would stop the caller.
 func TestOwnCgroup(t *testing.T) {
-	if c, err := CgroupOf(os.Getpid()); err == nil {
+	if c, err := Of(os.Getpid()); err == nil {
 		t.Errorf("found %v", c.Dirs())
 	}
 }
 
 func TestOpenCgroup(t *testing.T) {
-	if _, err := OpenCgroup("/godwit-test-none"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open("/godwit-test-none"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing: %v, want %v", err, fs.ErrNotExist)
 	}
 	for _, bad := range []string{"", "/", "x", "/../x", "/a/../..", "/a/"} {
-		if _, err := OpenCgroup(bad); err == nil {
+		if _, err := Open(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
@@ -205,7 +206,7 @@ func TestGone(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c, err := CgroupAt(dir)
+	c, err := At(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func TestFreezeVfork(t *testing.T) {
 func TestHasController(t *testing.T) {
 	kerneltest.Freezers(t) // mounts them
 	for name, want := range map[string]bool{"freezer": true, "no-such": false} {
-		if has, err := HasController(name); err != nil || has != want {
+		if has, err := kernel.HasController(name); err != nil || has != want {
 			t.Errorf("%s: %v, %v; want %v", name, has, err, want)
 		}
 	}

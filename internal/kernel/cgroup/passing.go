@@ -1,10 +1,12 @@
-package kernel
+package cgroup
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // passing is a short-lived state in which CRIU cannot dump a process. FreezeToMove thaws the group
@@ -96,7 +98,7 @@ func (c *Cgroup) allPassing() ([]passing, error) {
 // awaitEnd waits in a running group until these states are over.
 func awaitEnd(ctx context.Context, found []passing) error {
 	for _, one := range found {
-		for pause := newBackoff(); one.goesOn(); pause.wait() {
+		for pause := kernel.NewBackoff(); one.goesOn(); pause.Wait() {
 			if ctx.Err() != nil {
 				break
 			}

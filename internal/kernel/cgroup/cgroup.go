@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"errors"
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Cgroup is the control group of a container: one directory in each mounted hierarchy (pure v2, pure v1, or
@@ -24,25 +26,25 @@ type Cgroup struct {
 	freezeOfOthers freezer  // of version 1, if also mounted, which engines may use
 }
 
-// CgroupOf finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling process. It
+// Of finds the cgroup of a process from /proc/PID/cgroup and the mounts of the calling process. It
 // leaves out hierarchies in which the process shares its group with the caller, because those groups are
 // not the container's. It fails if no remaining hierarchy can freeze.
-func CgroupOf(pid int) (*Cgroup, error) { return CgroupAround(pid, "") }
+func Of(pid int) (*Cgroup, error) { return Around(pid, "") }
 
-// CgroupAround is CgroupOf for a process that may be in a group within its container's, whose name begins
+// Around is CgroupOf for a process that may be in a group within its container's, whose name begins
 // with prefix. "": the process's own group.
-func CgroupAround(pid int, prefix string) (*Cgroup, error) {
-	groups, err := groupsOf(pid)
+func Around(pid int, prefix string) (*Cgroup, error) {
+	groups, err := kernel.GroupsOf(pid)
 	if err != nil {
 		return nil, err
 	}
-	own, err := groupsOf(os.Getpid())
+	own, err := kernel.GroupsOf(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	c, err := findCgroup(func(h hierarchy) (string, bool) {
-		group := around(groups[h.controllers], prefix)
-		return group, group != "" && !contains(group, own[h.controllers])
+	c, err := find(func(h kernel.Hierarchy) (string, bool) {
+		group := around(groups[h.Controllers], prefix)
+		return group, group != "" && !contains(group, own[h.Controllers])
 	})
 	if err != nil {
 		return nil, fmt.Errorf("find the cgroup of process %d: %w", pid, err)
@@ -64,41 +66,41 @@ func around(group, prefix string) string {
 	return group
 }
 
-// OpenCgroup finds a cgroup by its name below the mount points of the hierarchies, as in an OCI
+// Open finds a cgroup by its name below the mount points of the hierarchies, as in an OCI
 // cgroupsPath, for example "/godwit/5f3a". The group may have no process any more. Error: fs.ErrNotExist
 // when no hierarchy has it.
-func OpenCgroup(name string) (*Cgroup, error) {
+func Open(name string) (*Cgroup, error) {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name || name == "/" {
 		return nil, fmt.Errorf("open cgroup %q: want a clean absolute name such as /godwit/5f3a", name)
 	}
-	c, err := findCgroup(func(h hierarchy) (string, bool) { return filepath.Join(h.root, name), true })
+	c, err := find(func(h kernel.Hierarchy) (string, bool) { return filepath.Join(h.Root, name), true })
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup %s: %w", name, err)
 	}
 	return c, nil
 }
 
-// JoinCgroupsOf moves the calling process into the cgroups of another process, in every hierarchy in which
+// JoinOf moves the calling process into the cgroups of another process, in every hierarchy in which
 // they differ.
-func JoinCgroupsOf(pid int) error {
-	groups, err := groupsOf(pid)
+func JoinOf(pid int) error {
+	groups, err := kernel.GroupsOf(pid)
 	if err != nil {
 		return err
 	}
-	own, err := groupsOf(os.Getpid())
+	own, err := kernel.GroupsOf(os.Getpid())
 	if err != nil {
 		return err
 	}
-	all, err := hierarchies()
+	all, err := kernel.Hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, h := range all {
-		group, ok := groups[h.controllers]
-		if !ok || group == own[h.controllers] {
+		group, ok := groups[h.Controllers]
+		if !ok || group == own[h.Controllers] {
 			continue
 		}
-		if dir, ok := h.dir(group); ok {
+		if dir, ok := h.Dir(group); ok {
 			if err := writeFile(filepath.Join(dir, "cgroup.procs"), "0"); err != nil {
 				return fmt.Errorf("move to the cgroup of process %d: %w", pid, err)
 			}
@@ -107,16 +109,16 @@ func JoinCgroupsOf(pid int) error {
 	return nil
 }
 
-// JoinCgroups moves the calling process into groups, by hierarchy. A hierarchy of version 1 is named by its
+// Join moves the calling process into groups, by hierarchy. A hierarchy of version 1 is named by its
 // controllers, as in /proc/PID/cgroup; any other name, including a list of controllers, means version 2.
-func JoinCgroups(groups map[string]string) error {
-	all, err := hierarchies()
+func Join(groups map[string]string) error {
+	all, err := kernel.Hierarchies()
 	if err != nil {
 		return err
 	}
 	left := maps.Clone(groups)
-	join := func(h hierarchy, name string) error {
-		dir, ok := h.dir(left[name])
+	join := func(h kernel.Hierarchy, name string) error {
+		dir, ok := h.Dir(left[name])
 		delete(left, name)
 		if !ok {
 			return fmt.Errorf("move to cgroup %s of %q: it is not mounted here", groups[name], name)
@@ -127,14 +129,14 @@ func JoinCgroups(groups map[string]string) error {
 		return nil
 	}
 	for _, h := range all {
-		if _, named := left[h.controllers]; named && !h.unified {
-			if err := join(h, h.controllers); err != nil {
+		if _, named := left[h.Controllers]; named && !h.Unified {
+			if err := join(h, h.Controllers); err != nil {
 				return err
 			}
 		}
 	}
 	for name := range left {
-		i := slices.IndexFunc(all, func(h hierarchy) bool { return h.unified })
+		i := slices.IndexFunc(all, func(h kernel.Hierarchy) bool { return h.Unified })
 		if i < 0 {
 			return fmt.Errorf("move to cgroup %s of %q: there is no such hierarchy", groups[name], name)
 		}
@@ -143,11 +145,11 @@ func JoinCgroups(groups map[string]string) error {
 	return nil
 }
 
-// findCgroup collects the directories of the group that name returns for each hierarchy, and chooses its
+// find collects the directories of the group that name returns for each hierarchy, and chooses its
 // freezer. It prefers that of version 2, in which processes can be killed while frozen, to that of version
 // 1.
-func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
-	all, err := hierarchies()
+func find(name func(kernel.Hierarchy) (string, bool)) (*Cgroup, error) {
+	all, err := kernel.Hierarchies()
 	if err != nil {
 		return nil, err
 	}
@@ -157,15 +159,15 @@ func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
 		if !ok {
 			continue
 		}
-		dir, ok := h.dir(group)
+		dir, ok := h.Dir(group)
 		if !ok || !exists(dir) {
 			continue
 		}
-		c.dirs, c.hierarchies = append(c.dirs, dir), append(c.hierarchies, h.controllers)
+		c.dirs, c.hierarchies = append(c.dirs, dir), append(c.hierarchies, h.Controllers)
 		switch {
-		case h.unified && exists(filepath.Join(dir, "cgroup.freeze")):
+		case h.Unified && exists(filepath.Join(dir, "cgroup.freeze")):
 			c.freeze = freezer{dir: dir, unified: true}
-		case slices.Contains(strings.Split(h.controllers, ","), "freezer"):
+		case slices.Contains(strings.Split(h.Controllers, ","), "freezer"):
 			c.freezeOfOthers = freezer{dir: dir}
 		}
 	}
@@ -177,7 +179,7 @@ func findCgroup(name func(hierarchy) (string, bool)) (*Cgroup, error) {
 	}
 	if c.freeze.dir == "" {
 		return nil, fmt.Errorf("no cgroup of its own that can freeze: mount cgroup v2 or the v1 freezer: %w",
-			ErrUnsupported)
+			kernel.ErrUnsupported)
 	}
 	return c, nil
 }
@@ -275,7 +277,7 @@ func removeTree(dir string) error {
 	if err != nil {
 		return err
 	}
-	pause := newBackoff()
+	pause := kernel.NewBackoff()
 	deadline := time.Now().Add(removePatience)
 	for _, d := range slices.Backward(dirs) {
 		for {
@@ -286,15 +288,15 @@ func removeTree(dir string) error {
 			if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
 				return err
 			}
-			pause.wait()
+			pause.Wait()
 		}
 	}
 	return nil
 }
 
-// CgroupAt returns the cgroup of one directory of a hierarchy, for a caller that knows which directory
+// At returns the cgroup of one directory of a hierarchy, for a caller that knows which directory
 // freezes.
-func CgroupAt(dir string) (*Cgroup, error) {
+func At(dir string) (*Cgroup, error) {
 	for file, unified := range map[string]bool{"cgroup.freeze": true, "freezer.state": false} {
 		if exists(filepath.Join(dir, file)) {
 			return &Cgroup{dirs: []string{dir}, freeze: freezer{dir: dir, unified: unified}}, nil
@@ -303,5 +305,5 @@ func CgroupAt(dir string) (*Cgroup, error) {
 	if !exists(dir) {
 		return nil, fmt.Errorf("open cgroup %s: %w", dir, fs.ErrNotExist)
 	}
-	return nil, fmt.Errorf("open cgroup %s: it cannot freeze: %w", dir, ErrUnsupported)
+	return nil, fmt.Errorf("open cgroup %s: it cannot freeze: %w", dir, kernel.ErrUnsupported)
 }

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
@@ -30,7 +31,7 @@ func newReaders(t *testing.T, mount string, number int) *readers {
 	}
 	dir := filepath.Join(mount, fmt.Sprintf("godwit-clocks-%d", os.Getpid()))
 	kerneltest.Must(t, os.Mkdir(dir, 0o755))
-	group, err := CgroupAt(dir)
+	group, err := At(dir)
 	kerneltest.Must(t, err)
 	r := &readers{Cgroup: group, counts: filepath.Join(t.TempDir(), "counts"), number: number}
 	kerneltest.Must(t, os.WriteFile(r.counts, make([]byte, 16*number), 0o600))
@@ -120,7 +121,7 @@ func (r *readers) freezesToMove(t *testing.T) {
 	pids, err := r.Procs()
 	kerneltest.Must(t, err)
 	for _, pid := range pids {
-		if tracer, err := threadStatus(pid, "TracerPid"); err != nil || tracer != "0" {
+		if tracer, err := kernel.ThreadStatus(pid, "TracerPid"); err != nil || tracer != "0" {
 			t.Fatalf("process %d is traced by %s, %v", pid, tracer, err)
 		}
 	}

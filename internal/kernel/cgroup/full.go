@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // CRIU opens a memfd and a socket in each process that it dumps (compel/src/lib/infect.c of 4.2). In a
@@ -42,11 +44,11 @@ func UsedUp(pid int) (UsedUpDescriptors, bool) {
 	if !ok || !one.goesOn() {
 		return UsedUpDescriptors{}, false
 	}
-	status, _ := readProc(pid, "status") // gone: not sandboxed, and the next look finds nothing
+	status, _ := kernel.ReadProc(pid, "status") // gone: not sandboxed, and the next look finds nothing
 	return UsedUpDescriptors{
 		Limit:     limit.Cur,
-		Age:       ageOf(pid),
-		Sandboxed: limit.Max <= smallLimit && statusNumber(status, "NoNewPrivs") == 1,
+		Age:       kernel.AgeOf(pid),
+		Sandboxed: limit.Max <= smallLimit && kernel.StatusNumber(status, "NoNewPrivs") == 1,
 		Remedy:    one.remedy(),
 	}, true
 }
@@ -79,7 +81,7 @@ func (c *Cgroup) LacksDescriptors() (bool, error) {
 func CheckDescriptor(pid int) error {
 	limit, ok := descriptorLimit(pid)
 	if one := (fullProcess{pid, limit.Cur}); ok && one.goesOn() {
-		return fmt.Errorf("%w: %s", ErrUntraceable, one)
+		return fmt.Errorf("%w: %s", kernel.ErrUntraceable, one)
 	}
 	return nil
 }
@@ -97,7 +99,7 @@ func (p fullProcess) goesOn() bool {
 	if !ok || limit.Cur > smallLimit {
 		return false
 	}
-	if state, err := ReadProcess(p.pid); err != nil || state.State == 'Z' || state.Exiting {
+	if state, err := kernel.ReadProcess(p.pid); err != nil || state.State == 'Z' || state.Exiting {
 		return false
 	}
 	for fd := range limit.Cur {
@@ -128,7 +130,7 @@ func (p fullProcess) remedy() string {
 
 // describe names a process as its container knows it, and by its command.
 func describe(pid int) string {
-	process, err := ReadProcess(pid)
+	process, err := kernel.ReadProcess(pid)
 	if err != nil {
 		return fmt.Sprintf("process %d", pid)
 	}

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // cpuPeriod is the period of a group's quota, in microseconds: the kernel's default (sched-bwc.rst).
@@ -34,7 +36,7 @@ func (c *Cgroup) LimitCPU(cpus float64) error {
 		}
 	}
 	return fmt.Errorf("limit the processor time of a container: %w: its cgroup has no cpu controller",
-		ErrUnsupported)
+		kernel.ErrUnsupported)
 }
 
 func limitCPU(file, none string, quota int64, period string) error {
@@ -69,5 +71,6 @@ func (c *Cgroup) CPUTime() (time.Duration, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("processor time of a container: %w: its cgroups do not count it", ErrUnsupported)
+	return 0,
+		fmt.Errorf("processor time of a container: %w: its cgroups do not count it", kernel.ErrUnsupported)
 }

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // A thread that has called vfork(2), as posix_spawn(3) does, sleeps until its child has called execve or
@@ -25,7 +27,7 @@ func (c *Cgroup) vforks() ([]vfork, error) {
 	slices.Sort(pids)
 	var found []vfork
 	for _, pid := range pids {
-		process, err := ReadProcess(pid)
+		process, err := kernel.ReadProcess(pid)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -42,7 +44,7 @@ func (c *Cgroup) vforks() ([]vfork, error) {
 
 // goesOn reports whether the child still has the parent's memory, and a thread of the parent waits.
 func (v vfork) goesOn() bool {
-	if same, err := ShareMemory(v.parent, v.child); err != nil || !same {
+	if same, err := kernel.ShareMemory(v.parent, v.child); err != nil || !same {
 		return false
 	}
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", v.parent))

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // InnerGroups are the groups that a container has made within its own group in one hierarchy, parents
@@ -67,7 +69,7 @@ func (c *Cgroup) Inner() ([]InnerGroups, error) {
 		}
 	}
 	if err := CheckInner(all); err != nil { // the target would refuse them
-		return nil, fmt.Errorf("%w: %w", err, ErrUnsupported)
+		return nil, fmt.Errorf("%w: %w", err, kernel.ErrUnsupported)
 	}
 	return all, nil
 }
@@ -91,7 +93,8 @@ func innerOf(base, hierarchy string) ([]InnerGroup, error) {
 		}
 		for _, pid := range pids {
 			if seen[pid] && unable == nil {
-				unable = fmt.Errorf("threads of process %d are in several groups: %w", pid, ErrUnsupported)
+				unable = fmt.Errorf("threads of process %d are in several groups: %w", pid,
+					kernel.ErrUnsupported)
 			}
 			seen[pid] = true
 		}
@@ -111,7 +114,7 @@ func innerOf(base, hierarchy string) ([]InnerGroup, error) {
 	case used && unable != nil:
 		return nil, unable
 	case len(found) > maxInnerGroups:
-		return nil, fmt.Errorf("%d groups: %w", len(found), ErrUnsupported)
+		return nil, fmt.Errorf("%d groups: %w", len(found), kernel.ErrUnsupported)
 	}
 	return found, nil
 }
@@ -122,11 +125,11 @@ func delegates(dir string) error {
 	given, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err == nil && len(strings.TrimSpace(string(given))) > 0 {
 		return fmt.Errorf("it delegates controllers to its children: %s: %w",
-			strings.TrimSpace(string(given)), ErrUnsupported)
+			strings.TrimSpace(string(given)), kernel.ErrUnsupported)
 	}
 	kind, err := os.ReadFile(filepath.Join(dir, "cgroup.type"))
 	if err == nil && strings.TrimSpace(string(kind)) != "domain" {
-		return fmt.Errorf("its type is %s: %w", strings.TrimSpace(string(kind)), ErrUnsupported)
+		return fmt.Errorf("its type is %s: %w", strings.TrimSpace(string(kind)), kernel.ErrUnsupported)
 	}
 	return nil
 }
@@ -141,7 +144,7 @@ func innerGroup(base, path, hierarchy string, pids []int) (InnerGroup, error) {
 		return one, err
 	}
 	for _, pid := range pids {
-		process, err := ReadProcess(pid)
+		process, err := kernel.ReadProcess(pid)
 		if err != nil {
 			return one, err
 		}
@@ -194,7 +197,7 @@ func (c *Cgroup) dirOf(hierarchy string) (string, error) {
 	if i := slices.Index(c.hierarchies, hierarchy); i >= 0 {
 		return c.dirs[i], nil
 	}
-	return "", fmt.Errorf("there is no hierarchy of cgroups %.40q here: %w", hierarchy, ErrUnsupported)
+	return "", fmt.Errorf("there is no hierarchy of cgroups %.40q here: %w", hierarchy, kernel.ErrUnsupported)
 }
 
 // MakeInner makes groups within this one, without processes, and limits their devices, which is impossible
@@ -242,7 +245,7 @@ func (c *Cgroup) FillInner(all []InnerGroups) error {
 	for _, pid := range pids {
 		space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 		// the restoring process does not belong to the container
-		if process, failed := ReadProcess(pid); err == nil && failed == nil && space != own {
+		if process, failed := kernel.ReadProcess(pid); err == nil && failed == nil && space != own {
 			processes[process.NamespaceID] = pid
 		}
 	}

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // newGroup makes a group in a hierarchy of version 1, which is mounted for the test if the machine has not
@@ -89,7 +91,7 @@ func TestInnerGroups(t *testing.T) {
 	}
 	write(t, inner+"/cpu.idle", "0")
 	write(t, inner+"/cpu.cfs_burst_us", "1000")
-	if _, err := from.Inner(); !errors.Is(err, ErrUnsupported) {
+	if _, err := from.Inner(); !errors.Is(err, kernel.ErrUnsupported) {
 		t.Errorf("a setting that is not carried: %v", err)
 	}
 }
@@ -116,7 +118,7 @@ func TestInnerRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, inner+"/freezer.state", "FROZEN")
-	if _, err := group.Inner(); !errors.Is(err, ErrUnsupported) {
+	if _, err := group.Inner(); !errors.Is(err, kernel.ErrUnsupported) {
 		t.Errorf("a frozen group: %v", err)
 	}
 	write(t, inner+"/freezer.state", "THAWED")
@@ -129,7 +131,7 @@ func TestInnerRefused(t *testing.T) {
 	t.Cleanup(func() { write(t, filepath.Dir(thread.dirs[0])+"/cgroup.procs", fmt.Sprint(os.Getpid())) })
 	write(t, thread.dirs[0]+"/one/cgroup.procs", fmt.Sprint(os.Getpid()))
 	write(t, thread.dirs[0]+"/two/tasks", fmt.Sprint(os.Getpid()))
-	if _, err := thread.Inner(); !errors.Is(err, ErrUnsupported) {
+	if _, err := thread.Inner(); !errors.Is(err, kernel.ErrUnsupported) {
 		t.Errorf("threads in several groups: %v", err)
 	}
 	if err := checkOwners(map[string]Owner{"release_agent": {}}); err == nil {

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"bytes"
@@ -19,13 +19,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) > 1 && os.Args[1] == SeizureCommand:
-		os.Exit(SeizureMain(os.Stdin, os.Stdout))
+	case len(os.Args) > 1 && os.Args[1] == kernel.SeizureCommand:
+		os.Exit(kernel.SeizureMain(os.Stdin, os.Stdout))
 	case os.Getenv(envThreads) != "":
 		countInThreads()
 	}
@@ -98,7 +99,7 @@ func newThreadedOf(t *testing.T, mount, which string) *threaded {
 	kerneltest.Must(t, os.Mkdir(dir, 0o755))
 	p := &threaded{}
 	var err error
-	p.group, err = CgroupAt(dir)
+	p.group, err = At(dir)
 	kerneltest.Must(t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), envThreads+"="+which)
@@ -169,7 +170,7 @@ func (p *threaded) held(t *testing.T) {
 	t.Helper()
 	_, err := p.group.Freeze(t.Context())
 	kerneltest.Must(t, err)
-	s, err := StartSeizure()
+	s, err := kernel.StartSeizure()
 	kerneltest.Must(t, err)
 	n, err := s.Hold([]int{p.pid})
 	if kerneltest.Must(t, err); n <= threads {
@@ -182,7 +183,7 @@ func (p *threaded) held(t *testing.T) {
 func (p *threaded) awaitState(t *testing.T, states string) {
 	t.Helper()
 	for until := time.Now().Add(20 * time.Second); ; {
-		process, err := ReadProcess(p.pid)
+		process, err := kernel.ReadProcess(p.pid)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.IndexByte(states, process.State) >= 0 {
 			return
 		}
@@ -233,7 +234,7 @@ func TestSeizedKilled(t *testing.T) {
 			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
 				t.Fatalf("it was killed and thawed, and has %q, %v; had %q", after, err, before)
 			}
-			kerneltest.Must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, kernel.ReleaseSeized(t.Context(), []int{p.pid}))
 			p.awaitEnd(t)
 		})
 	}
@@ -250,11 +251,11 @@ func TestSeizedWithoutLeader(t *testing.T) {
 			before, err := p.read()
 			kerneltest.Must(t, err)
 			kerneltest.Must(t, p.group.Thaw())
-			if !Seized(p.pid) {
+			if !kernel.Seized(p.pid) {
 				t.Error("it is not held")
 			}
-			kerneltest.Must(t, ReleaseSeized(t.Context(), []int{p.pid}))
-			if Seized(p.pid) {
+			kerneltest.Must(t, kernel.ReleaseSeized(t.Context(), []int{p.pid}))
+			if kernel.Seized(p.pid) {
 				t.Error("it is held after it was released")
 			}
 			for until := time.Now().Add(20 * time.Second); ; {
@@ -365,20 +366,20 @@ func TestKilled(t *testing.T) {
 	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
-			if Killed(p.pid) {
+			if kernel.Killed(p.pid) {
 				t.Error("it runs, and counts as killed")
 			}
 			p.held(t)
-			if Killed(p.pid) {
+			if kernel.Killed(p.pid) {
 				t.Error("it is held, and counts as killed")
 			}
 			kerneltest.Must(t, unix.Kill(p.pid, unix.SIGKILL))
-			if !Killed(p.pid) {
+			if !kernel.Killed(p.pid) {
 				t.Error("it is frozen, and does not count as killed")
 			}
 			kerneltest.Must(t, p.group.Thaw())
 			p.awaitState(t, "t")
-			if !Killed(p.pid) {
+			if !kernel.Killed(p.pid) {
 				t.Error("it was thawed, and does not count as killed")
 			}
 		})
@@ -401,8 +402,8 @@ func TestSeizedThawed(t *testing.T) {
 			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
 				t.Errorf("it ran: %q, %v; had %q", after, err, before)
 			}
-			kerneltest.Must(t, ReleaseSeized(t.Context(), []int{p.pid}))
-			kerneltest.Must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, kernel.ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, kernel.ReleaseSeized(t.Context(), []int{p.pid}))
 			kerneltest.Must(t, p.group.Thaw())
 			for until := time.Now().Add(20 * time.Second); ; {
 				after, err := p.read()
@@ -421,19 +422,19 @@ func TestSeizedThawed(t *testing.T) {
 // TestSeizureUnused checks that a Seizure that holds nothing ends with the process that started it, and
 // that a Seizure whose processes are gone ends by itself.
 func TestSeizureUnused(t *testing.T) {
-	unused, err := StartSeizure()
+	unused, err := kernel.StartSeizure()
 	kerneltest.Must(t, err)
 	kerneltest.Must(t, unused.Close())
 	gone := exec.Command("true")
 	kerneltest.Must(t, gone.Run())
-	idle, err := StartSeizure()
+	idle, err := kernel.StartSeizure()
 	kerneltest.Must(t, err)
 	if n, err := idle.Hold([]int{gone.Process.Pid}); n != 0 || err != nil {
 		t.Errorf("%d threads of a process that is gone are held, %v", n, err)
 	}
-	for _, one := range []*Seizure{unused, idle} {
+	for _, one := range []*kernel.Seizure{unused, idle} {
 		select {
-		case <-one.ended:
+		case <-one.Ended:
 		case <-time.After(20 * time.Second):
 			t.Error("it does not end")
 		}

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"bufio"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
@@ -23,7 +24,7 @@ func contextSwitches(t *testing.T, group *Cgroup) string {
 		t.Fatalf("processes %v, want one", pids)
 	}
 	for before, deadline := "", time.Now().Add(10*time.Second); ; time.Sleep(time.Millisecond) {
-		state, err := ReadProcess(pids[0])
+		state, err := kernel.ReadProcess(pids[0])
 		kerneltest.Must(t, err)
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
 		kerneltest.Must(t, err)

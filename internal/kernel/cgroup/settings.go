@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Owner is the owner of a group's directory, or of a file in it. A user other than root who owns a group
@@ -118,7 +120,8 @@ func refuseSettings(base, dir string) error {
 		if text == usual || usual == "max" && failed == nil && number >= unlimited {
 			continue
 		}
-		return fmt.Errorf("group %s has %s = %.80s: %w", filepath.Base(dir), name, text, ErrUnsupported)
+		return fmt.Errorf("group %s has %s = %.80s: %w", filepath.Base(dir), name, text,
+			kernel.ErrUnsupported)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // freezer stops the processes of a group: cgroup.freeze of version 2 (Linux 5.2), or freezer.state of
@@ -96,7 +98,7 @@ func (f freezer) stop(ctx context.Context, other freezer) (time.Time, error) {
 	if err := f.order(true); err != nil {
 		return time.Time{}, err
 	}
-	pause := newBackoff()
+	pause := kernel.NewBackoff()
 	for look := 1; ; look++ {
 		frozen, err := f.stopped()
 		if err != nil {
@@ -113,7 +115,7 @@ func (f freezer) stop(ctx context.Context, other freezer) (time.Time, error) {
 		if err := ctx.Err(); err != nil {
 			return time.Time{}, fmt.Errorf("%w before all its processes stopped: %s", err, f.running())
 		}
-		pause.wait()
+		pause.Wait()
 		if !f.unified && look%reorderEvery == 0 {
 			if err := f.order(true); err != nil {
 				return time.Time{}, err
@@ -225,7 +227,7 @@ func (f freezer) running() string {
 		return err.Error()
 	}
 	for _, pid := range pids {
-		p, err := ReadProcess(pid)
+		p, err := kernel.ReadProcess(pid)
 		if err == nil && (p.State == 'D' || p.State == 'R') {
 			return fmt.Sprintf("process %d (%s) is in state %c", pid, p.Name, p.State)
 		}
@@ -270,7 +272,7 @@ func aboutToSleep(thread string) bool {
 func waitsForChild(thread string) bool {
 	data, err := os.ReadFile(thread + "/syscall") // proc_pid_syscall(5)
 	number, _, _ := strings.Cut(string(data), " ")
-	return err == nil && slices.Contains(forkSyscalls[:], number)
+	return err == nil && slices.Contains(kernel.ForkSyscalls[:], number)
 }
 
 // Kill ends all processes of the group, frozen or not, held by a Seizure or not. It returns when all are
@@ -279,7 +281,7 @@ func waitsForChild(thread string) bool {
 // a container without processes in a frozen group paused, and does not delete it (libcontainer,
 // refreshState).
 func (c *Cgroup) Kill(ctx context.Context) error {
-	pause := newBackoff()
+	pause := kernel.NewBackoff()
 	for {
 		left, err := c.killOnce(ctx)
 		if err != nil {
@@ -292,7 +294,7 @@ func (c *Cgroup) Kill(ctx context.Context) error {
 			return fmt.Errorf("kill cgroup %s: %w while %d processes are still ending", c.freeze.dir, err,
 				left)
 		}
-		pause.wait()
+		pause.Wait()
 	}
 }
 
@@ -311,7 +313,7 @@ func (c *Cgroup) killOnce(ctx context.Context) (int, error) {
 	}
 	// A Seizure makes them stop once more on their way out (PTRACE_EVENT_EXIT), even if they are frozen in
 	// version 2.
-	if err := ReleaseSeized(ctx, pids); err != nil {
+	if err := kernel.ReleaseSeized(ctx, pids); err != nil {
 		return 0, err
 	}
 	if c.freeze.unified {
@@ -344,8 +346,8 @@ func (c *Cgroup) signal(pids []int) error {
 // alone (kernel/cgroup/cgroup.c, __cgroup_kill; kernel/signal.c, complete_signal).
 func killLeaderless(pids []int) error {
 	for _, pid := range pids {
-		p, err := ReadProcess(pid)
-		if err != nil || p.State != 'Z' || Ended(pid) {
+		p, err := kernel.ReadProcess(pid)
+		if err != nil || p.State != 'Z' || kernel.Ended(pid) {
 			continue
 		}
 		if err := killProcess(pid); err != nil {
@@ -365,7 +367,7 @@ func killProcess(pid int) error {
 // living counts processes that have not ended.
 func living(pids []int) (count int) {
 	for _, pid := range pids {
-		if !Ended(pid) {
+		if !kernel.Ended(pid) {
 			count++
 		}
 	}

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
@@ -24,7 +25,7 @@ func TestGuardedProcess(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	group, err := CgroupAt(dir)
+	group, err := At(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestGuard(t *testing.T) {
 					victims = victims[:1] // in a container the first process takes the others with it
 				}
 				for _, pid := range victims {
-					if p, err := ReadProcess(pid); err == nil && p.State != 'Z' {
+					if p, err := kernel.ReadProcess(pid); err == nil && p.State != 'Z' {
 						t.Errorf("process %d lives: %c", pid, p.State)
 					}
 				}
@@ -128,7 +129,7 @@ func TestGuardDisarmed(t *testing.T) {
 				t.Errorf("the guard: %v", err)
 			}
 			for _, pid := range group.pids {
-				if p, err := ReadProcess(pid); err != nil || p.State == 'Z' {
+				if p, err := kernel.ReadProcess(pid); err != nil || p.State == 'Z' {
 					t.Errorf("process %d: %+v, %v", pid, p, err)
 				}
 			}

@@ -1,4 +1,4 @@
-package kernel
+package cgroup
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // Guard is a process that shares this process's descriptors, and that kills the processes of a cgroup when
@@ -48,7 +50,7 @@ func StartGuard(c *Cgroup) (*Guard, error) {
 
 func (g *Guard) open(c *Cgroup) (*guardOrders, error) {
 	o := &guardOrders{kill: noDescriptor}
-	life, err := PidfdOpen(os.Getpid())
+	life, err := kernel.PidfdOpen(os.Getpid())
 	if err != nil {
 		return o, err
 	}
