@@ -54,6 +54,6 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 
 // leaves reports whether a container is being moved away.
 func (a *Agent) leaves(id string) bool {
-	m := a.moves.of(id)
-	return m != nil && m.tracker.Spec.Side == migration.Source
+	m := a.moves.Of(id)
+	return m != nil && m.Tracker.Spec.Side == migration.Source
 }

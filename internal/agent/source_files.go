@@ -68,7 +68,7 @@ func (s *source) endFiles() {
 }
 
 // filesDir is for what is known of files that were sent: it may be much, and is of no use to another agent.
-func (s *source) filesDir() string { return s.agent.moves.dir(s.id()) }
+func (s *source) filesDir() string { return s.agent.moves.Dir(s.id()) }
 
 // openFiles opens the connection for rounds, if there is none.
 func (s *source) openFiles(ctx context.Context) error {

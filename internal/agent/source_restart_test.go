@@ -21,7 +21,7 @@ func (anewEngine) ExamineAnew(context.Context, string) ([]engine.Problem, error)
 // TestRestartRemedy: mode restart is advised where the container's engine can do it, and nowhere else.
 func TestRestartRemedy(t *testing.T) {
 	a := newTestAgent(t)
-	others, _, err := a.openOthers()
+	others, _, err := openOthers(a)
 	if err != nil {
 		t.Fatal(err)
 	}

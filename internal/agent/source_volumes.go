@@ -14,7 +14,7 @@ func (s *source) describe(ctx context.Context) error {
 		return err
 	}
 	moved := s.volumes.Chosen().Moved
-	offer, err := s.agent.makeOffer(ctx, s.move.tracker.Spec, s.moving(), moved)
+	offer, err := s.agent.departures.Offer(ctx, s.move.tracker.Spec, s.moving(), moved)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (t *target) resumeFiles(ctx context.Context, data *stream.Session, section 
 		return err
 	}
 	told := &toldKept{Session: data}
-	if err := f.mirror.Have(ctx, told, key, t.agent.moves.dir(t.move.tracker.Spec.ID),
+	if err := f.mirror.Have(ctx, told, key, t.agent.moves.Dir(t.move.tracker.Spec.ID),
 		t.agent.cores); err != nil {
 		f.spoiled = !told.failed && ctx.Err() == nil
 		return fmt.Errorf("tell what is here: %w", err)
