@@ -16,7 +16,6 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
-	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/lease"
 	"github.com/godwit/godwit/internal/location"
@@ -128,14 +127,13 @@ type neighbours struct {
 
 // enginesHere have the containers of the node.
 type enginesHere struct {
-	engines   *engine.Set
-	routed    []engine.Engine    // those among them whose containers' connections are adopted
-	watched   attachment.Watched // the engine that tells of its containers
-	embedded  *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
-	images    *image.Store
-	lists     *inventory.Lists
-	looks     inventory.Looks
-	openFiles inodes.Finder
+	engines  *engine.Set
+	routed   []engine.Engine    // those among them whose containers' connections are adopted
+	watched  attachment.Watched // the engine that tells of its containers
+	embedded *embedded.Engine   // the node's own among them, and the one that "godwit run" uses
+	images   *image.Store
+	lists    *inventory.Lists
+	looks    inventory.Looks
 }
 
 // placesHere look after the addresses of containers, and where containers are.

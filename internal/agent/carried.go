@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/progress"
@@ -17,7 +18,7 @@ func carried(counters stream.Counters) progress.Carried {
 	}
 	c := progress.Carried{
 		Pages: sent(precopy.KindPages), Known: sent(kindKnown), State: sent(kindState, kindRefers),
-		Files: sent(kindFiles), Layers: sent(layers.KindLayer, layers.KindParts, layers.KindPieces),
+		Files: sent(files.KindRound), Layers: sent(layers.KindLayer, layers.KindParts, layers.KindPieces),
 		Metadata:     sent(kindFinal, kindStaged, precopy.KindKey, precopy.KindMap),
 		Uncompressed: progress.Uncompressed(counters),
 	}

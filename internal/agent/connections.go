@@ -8,6 +8,7 @@ import (
 	"github.com/godwit/godwit/internal/cluster/measure"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/node/data"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -23,7 +24,7 @@ func newDataServer(a *Agent) *data.Server {
 		purposeLayers:        data.AcceptFunc(a.acceptLayers),
 		purposeMigration:     arrivalData{a, (*target).serveState},
 		precopy.PurposePages: arrivalData{a, (*target).servePages},
-		purposeFiles:         arrivalData{a, (*target).serveFiles},
+		files.Purpose:        arrivalData{a, (*target).serveFiles},
 		push.PurposeUrgent:   arrivalData{a, (*target).servePush},
 		push.PurposePush:     arrivalData{a, (*target).servePush},
 	}, a.streamOptions(), a.log)
@@ -75,7 +76,7 @@ func (t *target) servePages(ctx context.Context, _ stream.Hello, session *stream
 }
 
 func (t *target) serveFiles(ctx context.Context, _ stream.Hello, session *stream.Session) error {
-	return t.attachFiles(ctx, session)
+	return t.files.Attach(ctx, session)
 }
 
 func (t *target) servePush(ctx context.Context, hello stream.Hello, session *stream.Session) error {

@@ -14,7 +14,7 @@
 //	source*.go                                the steps at the node that has the container; source_parts.go
 //	                                          makes the parts that they work with
 //	target*.go                                the steps at the node to which it comes
-//	mapped.go, tmpfs.go                       mapped files; memory for the state
+//	tmpfs.go                                  memory for the state
 //	restored_sockets.go                       after the restore
 //	staging.go, leaving.go                    adapters to packages staging and departure
 //	greeted.go, restarting.go, placing.go     adapters to packages cluster, restart and placement/controller

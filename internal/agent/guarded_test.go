@@ -13,12 +13,12 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../admission", "../attachment", "../cluster", "../cluster/measure", "../control",
-	"../departure", "../envelopes", "../forecast", "../frozen", "../gc", "../inventory", "../journal",
-	"../journal/rebuild", "../lease", "../location", "../migrate", "../node/containers", "../node/data",
-	"../node/disk", "../node/rpc", "../node/supervisor", "../placement/controller", "../reserve",
-	"../residual", "../restart",
-	"../sampling", "../staging", "../switchover", "../transfer/kept", "../transfer/layers",
-	"../transfer/link", "../transfer/memory/precopy", "../transfer/memory/push", "../transfer/memory/rounds",
+	"../criu/relief", "../departure", "../envelopes", "../forecast", "../frozen", "../gc", "../inventory",
+	"../journal", "../journal/rebuild", "../lease", "../location", "../migrate", "../node/containers",
+	"../node/data", "../node/disk", "../node/rpc", "../node/supervisor", "../placement/controller",
+	"../reserve", "../residual", "../restart", "../sampling", "../staging", "../switchover",
+	"../transfer/anew", "../transfer/files", "../transfer/kept", "../transfer/layers", "../transfer/link",
+	"../transfer/memory/precopy", "../transfer/memory/push", "../transfer/memory/rounds",
 	"../transfer/progress", "../transfer/proof", "../transfer/state", "../transfer/volumes",
 }
 

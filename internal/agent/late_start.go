@@ -97,9 +97,7 @@ func (t *target) startSuppressed(ctx context.Context, arrival engine.LateArrival
 			return err
 		}
 	}
-	t.files.mu.Lock()
-	err := arrival.Start(ctx)
-	t.files.mu.Unlock()
+	err := t.files.Between(func() error { return arrival.Start(ctx) })
 	if err == nil {
 		err = t.arriveOnBridge(ctx, t.arrival)
 	}

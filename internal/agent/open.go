@@ -141,7 +141,7 @@ func open(a *Agent) error {
 	}
 	a.leases = newLeases(a)
 	a.locations = newLocations(a)
-	a.peers.RecallKeys(a.network.Tunnel().Keys())
+	a.peers.Overlays.Recall(a.network.Tunnel().Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
 	a.peers.Attach(told{a.locations, a.doubles}, greeted{a}, greeted{a})
 	a.members = cluster.NewMembers(a.peers, a.moves.UnderWay)

@@ -30,7 +30,7 @@ func (o overlay) peerOf(node identity.Node) (network.Peer, error) {
 	if err != nil {
 		return network.Peer{}, err
 	}
-	heard := o.agent.peers.OverlayOf(node.Name)
+	heard := o.agent.peers.Overlays.Of(node.Name)
 	return network.Peer{
 		Name: node.Name, Number: node.Number, Underlay: ip, Key: heard.Key,
 		Apart: heard.Kind != "" && heard.Kind != o.agent.network.Tunnel().OverlayKind(),
@@ -48,7 +48,7 @@ func (o overlay) describe(node *api.Node) {
 		return
 	}
 	own := o.agent.network.Tunnel().OverlayKind()
-	node.Overlay = o.agent.peers.OverlayOf(node.Name).Kind
+	node.Overlay = o.agent.peers.Overlays.Of(node.Name).Kind
 	if node.Overlay != "" && node.Overlay != own {
 		node.OverlayError = fmt.Sprintf("its overlay is %s, that of this node %s: no packets of containers "+
 			"pass between them; start both agents with the same --overlay", node.Overlay, own)

@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/lease"
 	"github.com/godwit/godwit/internal/location"
+	"github.com/godwit/godwit/internal/network"
 )
 
 // Here the packages get what they need that know where containers are, and what their addresses need.
@@ -70,7 +71,9 @@ func openAttachments(a *Agent, unopened error) {
 	}
 	a.keeper = attachment.NewKeeper(attachment.KeeperConfig{
 		Adopter: a.adopter, Bridges: a.bridges,
-		Routed: attachment.NewRouted(networked, a.network.SetRoutedNetworks, &a.looks, a.log),
-		Looks:  &a.looks, Network: a.network, Watched: a.watched, Lists: a.lists, Log: a.log,
+		Routed: attachment.NewRouted(networked, func(all []network.RoutedNetwork) error {
+			return a.network.SetRoutedNetworks(all)
+		}, &a.looks, a.log),
+		Looks: &a.looks, Network: a.network, Watched: a.watched, Lists: a.lists, Log: a.log,
 	})
 }

@@ -45,7 +45,7 @@ func serve(ctx context.Context, a *Agent, opened time.Time) error {
 		address = ":" + port
 	}
 	remote, err := wire.Listen(ctx, address, wire.ListenOptions{
-		Identity: a.id, Server: server, Known: a.peers.KnownHost, Log: func(err error) {
+		Identity: a.id, Server: server, Known: a.peers.Hosts.Known, Log: func(err error) {
 			a.log.Info("connection refused", "error", err)
 			a.logPanic(err)
 		},
@@ -98,7 +98,7 @@ func serveAll(ctx context.Context, a *Agent, local net.Listener, remote *wire.Li
 	peerFailed := guard.Go(func() error { return peerServer.Serve(remote.Control()) })
 	var all sync.WaitGroup
 	all.Go(func() { a.peers.Run(a.ctx) })
-	all.Go(func() { a.peers.KeepHosts(a.ctx) })
+	all.Go(func() { a.peers.Hosts.Keep(a.ctx) })
 	all.Go(func() { newDataServer(a).Run(a.ctx, remote) })
 	all.Go(func() { a.members.RenewCertificate(a.ctx) })
 	all.Go(func() { a.recovery.Retry(a.ctx) })

@@ -20,6 +20,9 @@ import (
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/switchover"
+	"github.com/godwit/godwit/internal/transfer/anew"
+	"github.com/godwit/godwit/internal/transfer/files"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -47,7 +50,8 @@ type source struct {
 	departure   engine.Departure
 	packets     *switchover.Packets
 	sender      *state.Sender
-	files       *fileSource
+	files       *files.Sender
+	anew        *anew.Source
 	memory      *rounds.Rounds // nil: all memory is in the execution state
 	frozen      *frozen.Copy
 	push        *push.Source // pages that follow when the container was handed over
@@ -60,7 +64,7 @@ type source struct {
 
 	// contents that the target has, and that the execution state may refer to
 	known  state.Announced
-	layers *comingLayers // of the image; nil: the target had all
+	layers *layers.Delivery // of the image; nil: the target had all
 	// ready is closed when the target's engine has started the container, which heardReady says;
 	// nil: it was not asked.
 	ready      chan struct{}
@@ -69,11 +73,13 @@ type source struct {
 
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	settings migration.Settings) *source {
-	s := &source{agent: agent, move: m, definition: definition, target: node,
-		volumes: agent.volumes.Leave(definition, node)}
+	s := &source{agent: agent, move: m, definition: definition, target: node}
+	s.volumes = agent.volumes.Leave(definition, node, m.tracker.Spec.Mode,
+		func() bool { return s.packets.StoppedNow() })
 	s.settings.Set(settings)
 	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
 	s.push, s.packets = s.newPush(), s.newPackets()
+	s.files, s.anew = s.newFiles(), s.newAnew()
 	s.control = control.NewSource(agent.ctx, agent.lineTo(node, m.Move), sourceEnd{s})
 	return s
 }
@@ -122,7 +128,7 @@ func (s *source) examine(ctx context.Context) error {
 			Remedy: "wait until they have ended, or end them",
 		})
 	}
-	if err := refuse(s.agent.restartRemedy(ctx, s.definition, problems)); err != nil {
+	if err := refuse(anew.Remedy(ctx, s.agent.engines, s.definition, problems)); err != nil {
 		return err
 	}
 	if err := s.describe(ctx); err != nil {
@@ -146,7 +152,7 @@ func (s *source) examineAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return refuse(s.agent.restartRemedy(ctx, s.definition, problems))
+	return refuse(anew.Remedy(ctx, s.agent.engines, s.definition, problems))
 }
 
 // sameAgain wants the container to have the name and limits that the target was told. An engine may change
@@ -227,7 +233,7 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 
 // Ended gives back what the steps have left.
 func (s *source) Ended(result migration.Finish) {
-	s.endLayers()
+	s.layers.Cancel()
 	s.frozen.EndKeeper()
 	s.link.EndEarly()
 	data := s.link.Data()
@@ -253,7 +259,7 @@ func (s *source) Ended(result migration.Finish) {
 
 // Fresh is the source as after a restart of the agent.
 func (s *source) Fresh() migrate.Work {
-	return newSource(s.agent, s.move, s.moving(), s.target, s.settings.Get())
+	return newSource(s.agent, s.move, s.volumes.Moving(), s.target, s.settings.Get())
 }
 
 // reportJSON is the report that goes to the target with the confirmation.

@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/anew"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -95,7 +96,7 @@ func (s *source) openData(ctx context.Context) error {
 func (s *source) guard(ctx context.Context) (done func()) {
 	stop := context.AfterFunc(ctx, func() {
 		s.closePages(context.Cause(ctx))
-		s.closeFiles()
+		s.files.Close()
 		if !s.control.Stands() {
 			_ = s.link.Data().Close() // There is nobody to tell why.
 			return
@@ -128,7 +129,7 @@ func (s *source) hearSection(data *stream.Session) error {
 		return s.known.Hear(section.Name)
 	case section.Kind == kindReady:
 		return s.hearReady()
-	case section.Kind == kindRedirected:
+	case section.Kind == anew.KindRedirected:
 		return s.packets.Redirect()
 	default:
 		return fmt.Errorf("a section %.40q comes from the target", section.Kind)
@@ -217,14 +218,14 @@ func (s *source) sendState(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if err := s.handOverShared(ctx); err != nil {
+	if err := refused(s.volumes.HandOver(ctx)); err != nil {
 		return nil, err
 	}
 	sent, err := s.sender.Rest()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.files.freeze(ctx, s.link.Out(), s.files.trees.Last); err != nil {
+	if err := s.files.Last(ctx, s.link.Out()); err != nil {
 		return nil, err
 	}
 	return json.Marshal(finalMarker{State: sent})

@@ -17,13 +17,13 @@ func (s *source) rounds(ctx context.Context) error {
 	if err := s.copyAhead(ctx, s.memoryAhead); err != nil {
 		return err
 	}
-	if err := s.copyFiles(ctx); err != nil {
+	if err := s.files.Copy(ctx); err != nil {
 		return err
 	}
 	if err := s.openMemory(ctx); err != nil {
 		return err
 	}
-	return s.memory.Run(ctx, s.followFiles)
+	return s.memory.Run(ctx, s.files.Follow)
 }
 
 // openMemory begins to look at the container's memory, if that has not begun.
@@ -40,7 +40,7 @@ func (s *source) openMemory(ctx context.Context) error {
 	config := rounds.Config{
 		Pages: pages, Sender: s.pages, Partly: partly, Settings: &s.settings, Figures: s.move.tracker,
 		Link: pageLink{s}, Processor: processor{s.agent.engines.EngineFor(s.definition), s.definition.ID},
-		Files: s.filesTakeInFreeze, Split: s.split, Turn: &s.turn, Mode: s.move.tracker.Spec.Mode,
+		Files: s.files.TakeInFreeze, Split: s.split, Turn: &s.turn, Mode: s.move.tracker.Spec.Mode,
 		Log: s.agent.log.With("migration", s.id(), "container", s.definition.Name),
 	}
 	if s.auto != nil {

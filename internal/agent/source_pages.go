@@ -60,10 +60,8 @@ func (s *source) linkSeen() (bitsPerSecond float64) {
 	if s.pages != nil {
 		bitsPerSecond += s.pages.LinkBitsPerSecond()
 	}
-	if s.files != nil && s.files.data != nil { // it is not used at the same time, mostly
-		bitsPerSecond = max(bitsPerSecond, s.files.data.LinkBitsPerSecond())
-	}
-	return bitsPerSecond
+	// the connection for files is not used at the same time, mostly
+	return max(bitsPerSecond, s.files.LinkBitsPerSecond())
 }
 
 // closePages ends what carries pages, and whoever waits in it.
@@ -80,12 +78,7 @@ func (s *source) sent() stream.Counters {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	counters := s.link.Data().Counters()
-	if s.files != nil && s.files.data != nil {
-		counters = counters.Plus(s.files.data.Counters())
-	}
-	if s.layers != nil {
-		counters = counters.Plus(s.layers.transfer.Left())
-	}
+	counters = s.layers.Carried(s.files.Carried(counters))
 	if s.pages != nil {
 		counters = s.pages.Carried(counters)
 	}

@@ -27,7 +27,7 @@ func (s *source) newFrozen() *frozen.Copy {
 func (s *source) newLink(early *link.Early) *link.Link {
 	return link.New(link.Config{
 		ID: s.id(), Target: s.target.Name, Mode: s.move.tracker.Spec.Mode, Cores: s.agent.cores,
-		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers, Fresh: cluster.ProbeEvery,
+		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers.Links, Fresh: cluster.ProbeEvery,
 		Settings: &s.settings, Figures: s.move.tracker, Log: s.agent.log,
 	}, early)
 }

@@ -17,7 +17,7 @@ import (
 // prepare waits for the image's layers, and does what takes time before the container stops in its
 // mode's way.
 func (s *source) prepare(ctx context.Context, forMode func(context.Context) error) error {
-	if err := s.awaitLayers(ctx); err != nil {
+	if err := s.layers.Await(ctx); err != nil {
 		return err
 	}
 	s.move.putOffGC()
@@ -41,10 +41,10 @@ func (s *source) prepareDump(ctx context.Context) error {
 
 // openDump does what is to be done here.
 func (s *source) openDump(ctx context.Context) error {
-	if err := errors.Join(s.examineAgain(ctx), s.proveAgain(ctx)); err != nil {
+	if err := errors.Join(s.examineAgain(ctx), refused(s.volumes.ProveAgain(ctx))); err != nil {
 		return err
 	}
-	if err := s.releaseShared(ctx); err != nil { // so that little is left for the freeze
+	if err := refused(s.volumes.Release(ctx)); err != nil { // so that little is left for the freeze
 		return err
 	}
 	if err := mountMemory(s.imagesDir()); err != nil {
@@ -74,7 +74,7 @@ func (s *source) catchUp(ctx context.Context) error {
 		return err
 	}
 	if s.memory == nil {
-		if err := s.makeFilesCold(ctx); err != nil {
+		if err := s.files.Cold(ctx); err != nil {
 			return err
 		}
 		return s.link.Warm(ctx, s.expectedRest())
@@ -116,8 +116,7 @@ func (s *source) openWays(ctx context.Context) error {
 		}
 		return s.push.Open(ctx)
 	})
-	_, err := s.files.round(ctx)
-	return warmed(opened(err))
+	return warmed(opened(s.files.Round(ctx)))
 }
 
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.
@@ -203,7 +202,7 @@ func (s *source) dump(ctx context.Context) error {
 		last = s.memory.Last
 	}
 	copied := guard.Beside(ctx,
-		func(ctx context.Context) error { return s.files.freeze(ctx, s.link.Out(), s.files.trees.Final) })
+		func(ctx context.Context) error { return s.files.Final(ctx, s.link.Out()) })
 	sent := guard.Beside(ctx, last)
 	// What a socket sends or gets after CRIU has looked at it is unknown to its copy, which may
 	// then take what its peer says for invalid.

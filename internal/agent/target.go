@@ -16,7 +16,8 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/residual"
-	"github.com/godwit/godwit/internal/transfer/kept"
+	"github.com/godwit/godwit/internal/transfer/anew"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/volumes"
@@ -24,30 +25,23 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a migration's data connection beside those of package precopy, in the order in which they
-// come.
+// The sections of a migration's data connection beside those of packages precopy, files and anew, in the
+// order in which they come.
 const (
 	kindStaged = "staged" // nothing more comes before the freeze
 	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
 	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
 	kindState  = "state"  // name: FILE@OFFSET
 	kindRefers = "refers" // the same, content: see transfer/state.Known
-	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
-	// content: a round of copies.Source; in the freeze, or before it over the connection for files
-	kindFiles = "files"
-	kindFinal = "final" // content: finalMarker
+	kindFinal  = "final"  // content: finalMarker
 	// The other way:
-	kindReady      = "ready"  // it has
-	kindPlaced     = "placed" // name: number of a round of files that is in place, over the files' connection
-	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
-	kindHeard      = "heard"  // name: whether the pages that came ahead are known
-	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
+	kindReady = "ready" // it has
+	kindHeard = "heard" // name: whether the pages that came ahead are known
 )
 
 // What a data connection is for.
 const (
 	purposeMigration = "migration"
-	purposeFiles     = "files" // for a container's files, in rounds
 	purposeStage     = "stage"
 	purposeLayers    = "layers" // made by the node that has a use for layers, see package layers
 )
@@ -72,7 +66,8 @@ type target struct {
 	stageErr error
 
 	memory      *precopy.Receiver
-	files       fileTarget
+	files       *files.Receiver
+	anew        *anew.Target
 	arrived     chan struct{} // closed when the arrival is there
 	fills       chan struct{} // closed when what fills its memory is there
 	startedLate bool
@@ -81,12 +76,9 @@ type target struct {
 	reservation *api.Reservation
 	arrival     engine.Arrival
 	push        *push.Receiver
-	kept        *kept.Copy     // files of an earlier attempt; nil: nothing
 	residual    *residual.Copy // what the container left here when it went; nil: nothing
-	// mode restart: new connections wait here, too, during probation; nil: there is none
-	hold    *network.Hold
-	holding bool   // it was started
-	letGo   func() // of the image store, whose layers are to be here from the reserve until they are mounted
+	// of the image store, whose layers are to be here from the reserve until they are mounted
+	letGo func()
 }
 
 // Do does a step of the target.
@@ -117,13 +109,13 @@ func (t *target) Unsent() bool { return false }
 // Check finds out what became of the arrival.
 func (t *target) Check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	outcome, err := t.agent.engines.EngineFor(t.definition).Arrived(ctx, t.definition.ID)
-	if err == nil && outcome == engine.NeverRan {
-		t.giveBackShared(ctx)
+	if err == nil && outcome == engine.NeverRan && t.move.tracker.Spec.Mode == migration.Restart {
+		t.anew.GiveBack(ctx)
 	}
 	if err != nil || outcome == engine.NeverRan {
 		return outcome, time.Time{}, err
 	}
-	return outcome, time.Time{}, t.letIn(ctx)
+	return outcome, time.Time{}, t.anew.LetIn(ctx)
 }
 
 // reserve refuses what cannot work, before anything moves.
@@ -147,7 +139,7 @@ func (t *target) reserve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := t.useKept()
+	kept := t.files.UseKept()
 	t.mu.Lock()
 	if t.move.tracker.Spec.Mode.MemoryAhead() {
 		t.residual = t.agent.residuals.Use(t.definition.ID)
@@ -272,17 +264,6 @@ func (t *target) releaseResidual(result migration.Finish) {
 	}
 }
 
-// releaseKept gives up the files of an earlier attempt if the container runs here, or they are of no use.
-func (t *target) releaseKept(result migration.Finish) {
-	one := t.takeUsed()
-	if result.Result == migration.Moved || t.files.unusable() {
-		t.agent.kept.End(one)
-		t.agent.kept.Drop(t.definition.ID)
-		return
-	}
-	t.agent.kept.Release(one)
-}
-
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
@@ -318,7 +299,7 @@ func (t *target) finalise(ctx context.Context) error {
 // discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
 	t.push.Close()
-	usable, failed := t.files.halt(interruption(t.move.record().Error))
+	usable, failed := t.files.Halt(interruption(t.move.record().Error))
 	t.mu.Lock()
 	arrival := t.arrival
 	t.arrival = nil
@@ -328,11 +309,11 @@ func (t *target) discard(ctx context.Context) error {
 	}
 	failed = errors.Join(failed, t.memory.Discard())
 	if usable {
-		t.keepFiles(ctx)
+		t.files.Keep(ctx)
 	}
-	failed = errors.Join(failed, t.files.undo(),
+	failed = errors.Join(failed, t.files.Undo(),
 		t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address),
-		t.agent.engines.EngineFor(t.definition).Discard(ctx, t.definition.ID), t.redirectBack(ctx))
+		t.agent.engines.EngineFor(t.definition).Discard(ctx, t.definition.ID), t.anew.RedirectBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -396,7 +377,7 @@ func (t *target) Ended(result migration.Finish) {
 	}
 	t.agent.reservations.Release(t.move.tracker.Spec.ID)
 	t.releaseResidual(result)
-	t.releaseKept(result)
+	t.files.End(result.Result == migration.Moved)
 	t.agent.finish(t.move, result)
 }
 
@@ -416,11 +397,11 @@ func newTarget(agent *Agent, m *move, definition engine.Definition, node identit
 	offer *api.Offer) *target {
 	t := &target{
 		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
-		memory: precopy.NewReceiver(),
-		files:  fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
-		fills:   make(chan struct{}),
+		memory:  precopy.NewReceiver(),
+		arrived: make(chan struct{}), fills: make(chan struct{}),
 		control: control.NewLine(agent.ctx, agent.lineTo(node, m.Move)),
 	}
+	t.files, t.anew = t.newFiles(), t.newAnew()
 	t.push = push.NewReceiver(push.ReceiverConfig{
 		Container: arrived{t}, Received: t.memory, Name: definition.Name, Figures: m.tracker,
 		Now:     func() (memory.FillReport, error) { return t.fillReport(agent.ctx) },

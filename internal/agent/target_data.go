@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -100,8 +99,8 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 			err = t.memory.Map(ctx, section)
 		case kindState:
 			err = images.Piece(section.Name, section)
-		case kindFiles:
-			err = t.files.take(ctx, t, section)
+		case files.KindRound:
+			err = t.files.Take(ctx, section)
 		case kindFinal:
 			if !mapped {
 				return errors.New("the final marker comes before the map of the memory")
@@ -155,24 +154,12 @@ func (t *target) takeKnown(section io.Reader) ([]byte, error) {
 // stateLimit bounds the memory that the source can fill.
 func (t *target) stateLimit() int64 { return envelopes.MemoryLimit(t.offer) }
 
-// treesLimit bounds the disk that a peer can fill, as stateLimit does the memory. Files are copied
-// while the container writes, for as long as that takes, so they may grow by much.
-func (t *target) treesLimit() files.Limits { return treesLimit(t.offer) }
-
-func treesLimit(offer *api.Offer) files.Limits {
-	const least = 1 << 30
-	// files may be empty; a disk has no more of them than one for some hundred bytes
-	const entries, perEntry = 4 << 20, 512
-	bytes := offer.TreesBytes + offer.TreesBytes/2 + least
-	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
-}
-
 func (t *target) final(section stream.Section, images *state.Receiver) error {
 	marker, err := readFinal(section)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(images.Check(marker.State), t.files.finish()); err != nil {
+	if err := errors.Join(images.Check(marker.State), t.files.Finish()); err != nil {
 		return err
 	}
 	if _, err := t.data.Next(); !errors.Is(err, io.EOF) {

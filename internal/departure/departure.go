@@ -31,8 +31,10 @@ type Config struct {
 	// Layers describes those of some layers that are here.
 	Layers     func(diffIDs []string) []*api.Layer
 	Forecaster func() *forecast.Forecaster
-	Examiner   Examiner
-	Spill      Spill
+	// ExamineInodes finds open files whose inodes the container's programs remember.
+	ExamineInodes func(ctx context.Context, of engine.Definition, chosen volumes.Chosen,
+		settings migration.Settings) ([]engine.Problem, error)
+	Spill Spill
 }
 
 // Containers are those of the node. See migrate.Containers.
@@ -67,14 +69,6 @@ type Volumes interface {
 	Choose(ctx context.Context, mode migration.Mode, of engine.Definition, to identity.Node,
 		ways migration.VolumeWays) (volumes.Chosen, error)
 	TreesSize(ctx context.Context, of engine.Definition, moved []migration.VolumeMoved) (int64, error)
-}
-
-// Examiner finds what stands against a departure.
-type Examiner interface {
-	ExamineInodes(ctx context.Context, of engine.Definition, chosen volumes.Chosen,
-		settings migration.Settings) ([]engine.Problem, error)
-	// RestartRemedy adds mode restart to the remedies of problems that it does not have.
-	RestartRemedy(ctx context.Context, of engine.Definition, found []engine.Problem) []engine.Problem
 }
 
 // Spill is memory that is copied to the disk of the source before it follows its container.

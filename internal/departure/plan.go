@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/anew"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -66,7 +67,7 @@ func (d *Departures) examineFor(ctx context.Context, spec migration.Spec,
 		return d.Engines.EngineFor(definition).ExamineAnew(ctx, definition.ID)
 	}
 	found, err := d.Engines.EngineFor(definition).Examine(ctx, definition.ID)
-	return d.Examiner.RestartRemedy(ctx, definition, found), err
+	return anew.Remedy(ctx, d.Engines, definition, found), err
 }
 
 // Plan reports whether a migration would work, what would move, and what it would cost in each mode.
@@ -100,7 +101,7 @@ func (d *Departures) Plan(ctx context.Context, request *api.MigrateRequest) (pre
 	}
 	spilled := d.Spill.Bytes(spec.Mode, demands.Settings, offer.MemoryBytes)
 	if spec.Mode != migration.Restart {
-		remembered, err := d.Examiner.ExamineInodes(ctx, definition, chosen, settings)
+		remembered, err := d.ExamineInodes(ctx, definition, chosen, settings)
 		if err != nil {
 			return predict.Plan{}, err
 		}

@@ -148,6 +148,7 @@ func TestSession(t *testing.T) {
 	if err := service.Session(offers{ctx: ctx, first: offer}); err != nil {
 		t.Errorf("the session ended with %v", err)
 	}
+	<-m.Done() // what was begun is undone
 	m.Take(idle{})
 	if err := service.Session(offers{ctx: ctx, first: offer}); status.Code(err) != codes.Internal {
 		t.Errorf("a migration that talks to nobody: %v", err)
