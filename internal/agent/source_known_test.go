@@ -58,7 +58,7 @@ func TestDamagedLayerEndsNoMove(t *testing.T) {
 
 // TestNothingKnown: a migration goes on without the pages that could go ahead.
 func TestNothingKnown(t *testing.T) {
-	s := &source{agent: newVolumeAgent(t), memory: &rounds.Rounds{},
+	s := &source{agent: newTestAgent(t), memory: &rounds.Rounds{},
 		definition: engine.Definition{ID: "nowhere"}}
 	if _, err := s.findKnown(t.Context()); err == nil {
 		t.Fatal("the processes of no container were found")
