@@ -63,7 +63,7 @@ func (s *source) awaitCopy(ctx context.Context) error {
 }
 
 func (s *source) awaitDurable(ctx context.Context) error {
-	return s.control.askFor(ctx, durableTimeout, func(ctx context.Context, peer api.PeerClient) error {
+	return s.control.AskFor(ctx, durableTimeout, func(ctx context.Context, peer api.PeerClient) error {
 		request := &api.DurableRequest{Migration: s.id(), Incarnation: s.move.record().Incarnation}
 		_, err := peer.Durable(ctx, request)
 		return err

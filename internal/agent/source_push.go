@@ -14,9 +14,9 @@ import (
 // newPush makes what sends the pages that stay here.
 func (s *source) newPush() *push.Source {
 	return push.NewSource(s.agent.ctx, push.SourceConfig{
-		Copy: frozenPages{s.frozen}, Link: pushLink{s}, Migration: leavingMove{s.move},
+		Copy: frozenPages{s.frozen}, Link: pushLink{s}, Migration: s.move.Move,
 		Figures: s.move.tracker, Spill: push.SpillConfig{
-			Path: s.agent.moves.spillPath(s.id()), Migration: s.id(),
+			Path: s.agent.spillPath(s.id()), Migration: s.id(),
 			Exchange: s.exchangeSpillKey, Note: s.move.tracker.Decided,
 		},
 		Name: s.definition.Name, Target: s.target.Name, Decide: s.decideRemedy(),
@@ -64,9 +64,9 @@ func (s *source) pushPages(ctx context.Context) error {
 	return s.push.Run(ctx, s.memory)
 }
 
-// mayTakeBack refuses to let the container go on here that has been handed over, if it is not here
+// MayTakeBack refuses to let the container go on here that has been handed over, if it is not here
 // any more, or if the target is well and takes its memory.
-func (s *source) mayTakeBack(ctx context.Context, force bool) error {
+func (s *source) MayTakeBack(ctx context.Context, force bool) error {
 	if !force && s.frozen.Killed(ctx) {
 		return fmt.Errorf("%w: another program on this node has killed the frozen copy of %s: it would "+
 			"exit as soon as it was thawed. Wait for %s, or decide that the container runs there; --force "+

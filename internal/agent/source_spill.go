@@ -18,13 +18,13 @@ import (
 // spillName is the file in the directory of a migration.
 const spillName = "spill"
 
-func (m *moves) spillPath(id string) string { return filepath.Join(m.dir(id), spillName) }
+func (a *Agent) spillPath(id string) string { return filepath.Join(a.moves.Dir(id), spillName) }
 
 // exchangeSpillKey gives the target a key to keep, if there is one, and returns the one that it keeps.
 func (s *source) exchangeSpillKey(ctx context.Context, key []byte) (
 	kept postcopy.SpillKey, known bool, err error) {
 	var reply *api.SpillReply
-	err = s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
+	err = s.control.Ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Spill(ctx, &api.SpillRequest{Migration: s.id(), Key: key})
 		return err
 	})

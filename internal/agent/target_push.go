@@ -83,13 +83,13 @@ func (t *target) mayMiss() bool {
 	record := t.move.record()
 	return record.State == migration.Running ||
 		record.State == migration.Done && record.Result == migration.Moved &&
-			!t.agent.moves.moving(t.definition.ID)
+			!t.agent.moves.Moving(t.definition.ID)
 }
 
-// missingPages looks for pages of a container here that its source may not send any more, of which
+// MissingPages looks for pages of a container here that its source may not send any more, of which
 // an operator has to say what becomes. It tells whether there are some; if not the machine says
 // whether there is something else to decide.
-func (t *target) missingPages(ctx context.Context, how string) (missing bool, err error) {
+func (t *target) MissingPages(ctx context.Context, how string) (missing bool, err error) {
 	fill, err := t.fillReport(ctx)
 	if err != nil || !t.mayMiss() || !push.Unfinished(fill) {
 		return false, err
@@ -103,8 +103,8 @@ func (t *target) missingPages(ctx context.Context, how string) (missing bool, er
 	return true, nil
 }
 
-// giveUpPages gives up the pages that have not come.
-func (t *target) giveUpPages(ctx context.Context, how string) error {
+// GiveUpPages gives up the pages that have not come.
+func (t *target) GiveUpPages(ctx context.Context, how string) error {
 	fill, err := t.fillReport(ctx)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // past makes the target's side of a migration that has ended.
 func past(t *testing.T, a *Agent, number int, result migration.Result) *target {
 	t.Helper()
-	move, err := a.moves.find(ended(t, a, number, func(r *migration.Record) {
+	move, err := a.moves.Find(ended(t, a, number, func(r *migration.Record) {
 		r.Spec.Mode, r.Result = migration.PostCopy, result
 		if result == migration.Moved {
 			r.Decision = migration.Ran
@@ -21,7 +21,7 @@ func past(t *testing.T, a *Agent, number int, result migration.Result) *target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return move.work().(*target)
+	return move.Work().(*target)
 }
 
 // TestMissingPagesOfAnEndedMigration: the source's operator may have given away pages that the
@@ -46,8 +46,8 @@ func TestPushWaitsForWhatFills(t *testing.T) {
 	}
 	one.arrival = struct{ engine.Arrival }{}
 	ctx, stop := context.WithCancelCause(t.Context())
-	stop(errHalted)
-	if err := (arrived{one}).AwaitFilling(ctx); !errors.Is(err, errHalted) {
+	stop(errInterrupted)
+	if err := (arrived{one}).AwaitFilling(ctx); !errors.Is(err, errInterrupted) {
 		t.Errorf("it does not wait: %v", err)
 	}
 	close(one.fills)
