@@ -21,10 +21,8 @@ import (
 func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
 	spec := m.tracker.Spec
 	if spec.Side == migration.Source {
-		// it will only be undone, or finalised
-		work := newSource(a, m, definition, a.node(spec.Target), migration.Settings{})
-		work.slowed = true // after a crash nobody knows
-		m.take(work)
+		// it will only be undone, or finalised; after a crash nobody knows whether it was slowed down
+		m.take(newSource(a, m, definition, a.node(spec.Target), preparation{slowed: true}))
 	} else {
 		m.take(newTarget(a, m, definition, a.node(spec.Source), offer))
 	}
@@ -82,13 +80,12 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 		return nil, err
 	}
 	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
-	work := newSource(a, m, definition, node, settings)
-	work.auto, work.link = auto, work.newLink(early)
-	work.split = forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
+	split := forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
-		work.split.Forbid(why) // rounds that do not converge would turn into that mode
+		split.Forbid(why) // rounds that do not converge would turn into that mode
 	}
-	m.take(work)
+	m.take(newSource(a, m, definition, node,
+		preparation{settings: settings, early: early, auto: auto, split: split}))
 	if auto != nil {
 		m.tracker.Chose(auto.Choice, auto.Took)
 	}

@@ -22,10 +22,12 @@ import (
 // makes them do.
 var guardedPackages = []string{
 	".", "../access", "../admission", "../cluster", "../attachment", "../envelopes", "../forecast",
-	"../frozen", "../gc", "../inventory", "../journal", "../journal/rebuild", "../lease", "../location",
+	"../frozen", "../gc", "../inventory", "../journal", "../journal/rebuild", "../latestart", "../lease",
+	"../location",
 	"../node/rpc", "../placement/controller", "../reserve", "../residual", "../restart", "../sampling",
-	"../staging", "../switchover", "../transfer/kept", "../transfer/layers", "../transfer/link",
-	"../transfer/memory/precopy",
+	"../staging", "../switchover", "../transfer/dump", "../transfer/kept", "../transfer/layers",
+	"../transfer/link",
+	"../transfer/memory/arriving", "../transfer/memory/leaving", "../transfer/memory/precopy",
 	"../transfer/memory/push", "../transfer/memory/rounds", "../transfer/progress", "../transfer/proof",
 	"../transfer/state", "../transfer/volumes",
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -128,7 +129,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 	if err != nil {
 		return predict.Plan{}, err
 	}
-	spilled := spillBytes(spec.Mode, demands.Settings, offer.MemoryBytes)
+	spilled := push.SpillBytes(spec.Mode, demands.Settings, offer.MemoryBytes)
 	if spec.Mode != migration.Restart {
 		remembered, err := a.examineInodes(ctx, definition, chosen, settings)
 		if err != nil {
@@ -136,7 +137,7 @@ func (a *Agent) plan(ctx context.Context, request *api.MigrateRequest) (predict.
 		}
 		found = append(found, remembered...)
 		found = append(found, a.admission.ExamineOwnRoom(offer)...)
-		found = append(found, a.examineSpill(spilled)...)
+		found = append(found, push.ExamineRoom(a.self.Name, a.config.StateDir, spilled)...)
 	}
 	plan := predict.Plan{Plan: migration.Plan{
 		Container: definition.Name, Source: a.self.Name, Target: node.Name, Mode: spec.Mode,
@@ -214,7 +215,8 @@ func (a *Agent) askTarget(ctx context.Context, node identity.Node, offer *api.Of
 		return err
 	}
 	plan.Problems = append(plan.Problems, message.Problems...)
-	if problem := keepsNoSpillKey(node.Name, plan.SpillBytes, envelope.Reservation); problem != nil {
+	if problem := push.KeepsNoKey(node.Name, plan.SpillBytes,
+		envelope.Reservation.GetKeepsSpillKey()); problem != nil {
 		plan.Problems = append(plan.Problems, *problem)
 	}
 	plan.MissingLayers = append(plan.MissingLayers, envelope.Reservation.MissingLayers...)

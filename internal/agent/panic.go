@@ -54,10 +54,15 @@ func (m *move) guarded(do func()) func() {
 			return nil
 		})
 		if err != nil {
-			m.agent.logPanic(err)
-			m.tell(migration.PeerLost{Error: err.Error()})
+			m.broken(err)
 		}
 	})
+}
+
+// broken breaks the migration off after a panic beside it.
+func (m *move) broken(err error) {
+	m.agent.logPanic(err)
+	m.tell(migration.PeerLost{Error: err.Error()})
 }
 
 // recovered is deferred: it makes an error of a panic.

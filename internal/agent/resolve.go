@@ -25,7 +25,7 @@ const (
 // decision is an operator's statement of where a container runs.
 type decision struct {
 	runsAt  migration.Side
-	missing string // what becomes of pages that will never come; see missingPages
+	missing string // what becomes of pages that will never come; see arriving.Memory
 	force   bool   // also without the other node's word
 }
 
@@ -53,12 +53,12 @@ func (a *Agent) resolve(ctx context.Context, m *move, d decision) (notice string
 	getter, ok := m.work().(*target)
 	missing := false
 	if ok && d.runsAt == migration.Target {
-		if missing, err = getter.missingPages(ctx, d.missing); err != nil {
+		if missing, err = getter.memory.Missing(ctx, d.missing); err != nil {
 			return "", err
 		}
 	}
 	if missing && m.ended() {
-		return "", getter.giveUpPages(ctx, d.missing)
+		return "", getter.memory.GiveUp(ctx, d.missing)
 	}
 	event := migration.Resolve{RunsAt: d.runsAt}
 	if err := m.resolvable(event); err != nil {
@@ -66,7 +66,7 @@ func (a *Agent) resolve(ctx context.Context, m *move, d decision) (notice string
 	}
 	over, notice, err := a.fence(ctx, m, d)
 	if err == nil && missing {
-		err = getter.giveUpPages(ctx, d.missing)
+		err = getter.memory.GiveUp(ctx, d.missing)
 	}
 	if err != nil || over {
 		return notice, err

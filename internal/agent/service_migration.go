@@ -127,12 +127,12 @@ func (a *Agent) giver(id, what string) (*source, error) {
 func (s *localService) Switch(_ context.Context, request *api.MigrationRequest) (*api.SwitchReply, error) {
 	giver, err := s.agent.giver(request.Migration, "it is switched")
 	if err == nil {
-		if why := giver.split.Request(); why != "" {
+		if why := giver.memory.Split().Request(); why != "" {
 			err = fmt.Errorf("%w: %s", errRefused, why)
 		}
 	}
 	if err == nil {
-		err = giver.turn.Ask("a user requested it")
+		err = giver.memory.Turn().Ask("a user requested it")
 	}
 	return &api.SwitchReply{}, rpc.Error(err)
 }

@@ -395,7 +395,7 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeMeasure:
 		return answerProbes(ctx, session)
 	case precopy.PurposePages:
-		return work.memory.Attach(ctx, session, work.move.done)
+		return work.memory.Attach(ctx, session)
 	case purposeFiles:
 		return work.attachFiles(ctx, session)
 	case purposeStage:
@@ -403,9 +403,9 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 	case purposeLayers:
 		return a.layers.Serve(ctx, session, outgoing, conn.Peer().Name)
 	case push.PurposeUrgent, push.PurposePush:
-		return work.attachPush(ctx, hello, session)
+		return work.memory.AttachPush(ctx, hello, session)
 	}
-	if !work.attach(session) {
+	if !work.link.Attach(session, a.log) {
 		return errors.New("a second data connection for one migration")
 	}
 	return a.attend(ctx, work)

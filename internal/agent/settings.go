@@ -61,7 +61,7 @@ func (s *settings) change(request *api.SetRequest, split *rounds.Split) (migrati
 
 // change applies what a user wants changed of a migration from this node.
 func (s *source) change(request *api.SetRequest) error {
-	values, err := s.settings.change(request, s.split)
+	values, err := s.settings.change(request, s.memory.Split())
 	if err != nil {
 		return err
 	}

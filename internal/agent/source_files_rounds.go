@@ -50,8 +50,8 @@ func (s *source) copyFiles(ctx context.Context) error {
 			why = "the limit of rounds is reached"
 		case settings.Timeout > 0 && time.Since(began) > settings.Timeout/2:
 			why = "half of the allowed time has passed"
-		case s.turn.Wanted() != "":
-			why = s.turn.Wanted()
+		case s.memory.Turn().Wanted() != "":
+			why = s.memory.Turn().Wanted()
 		}
 		if why != "" {
 			return s.filesDoNotConverge(left, why)
@@ -113,7 +113,7 @@ func (s *source) filesTakeInFreeze() time.Duration {
 	}
 	last := s.files.history[len(s.files.history)-1]
 	seconds := float64(last.UnsettledBytes) / readBytesPerSecond
-	if bytes := s.bytesPerSecond(); bytes > 0 && len(s.files.history) > 1 {
+	if bytes := s.link.BytesPerSecond(); bytes > 0 && len(s.files.history) > 1 {
 		seconds += float64(last.SentBytes) / bytes
 	} else if bytes > 0 { // of the first round all is new
 		seconds += float64(last.UnsettledBytes) / bytes

@@ -143,7 +143,7 @@ func (s *source) besideLayers(ctx context.Context, do func(context.Context) erro
 		}
 	})()
 	defer context.AfterFunc(ctx, func() { // whoever waits for the target, or for the link, waits no longer
-		s.closePages(context.Cause(ctx))
+		s.memory.ClosePages(context.Cause(ctx))
 		s.closeFiles()
 	})()
 	err := do(ctx)
@@ -178,18 +178,8 @@ func (s *source) copyAhead(ctx context.Context, memory func(context.Context) err
 			return err
 		}
 	}
-	if s.memory != nil {
-		s.memory.Ahead()
-	}
+	s.memory.StopAhead()
 	return s.awaitLayers(ctx)
-}
-
-// memoryAhead does a round of memory while layers come.
-func (s *source) memoryAhead(ctx context.Context) error {
-	if err := s.openMemory(ctx); err != nil {
-		return err
-	}
-	return s.memory.Round(ctx)
 }
 
 // awaitTurn waits until the next round beside layers is due, or they are there.

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/compare"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/link"
 )
 
 // In mode restart, the source stops the container and dumps nothing.
@@ -147,16 +148,16 @@ func (s *source) movable(trees []files.Tree) []files.Tree {
 }
 
 // sendFiles sends what has changed in the files of the container that was stopped.
-func (s *source) sendFiles(ctx context.Context) ([]byte, error) {
+func (s *source) sendFiles(ctx context.Context) (marker link.Marker, err error) {
 	if err := s.handOverShared(ctx); err != nil {
-		return nil, err
+		return marker, err
 	}
 	for _, round := range []freezeRound{s.files.trees.Final, s.files.trees.Last} {
 		if err := s.files.freeze(ctx, s.link.Out(), round); err != nil {
-			return nil, err
+			return marker, err
 		}
 	}
-	return json.Marshal(finalMarker{})
+	return marker, nil
 }
 
 // revive starts the container again that was stopped here. Nothing of the old one's connections may

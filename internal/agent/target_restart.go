@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/state"
 )
 
@@ -66,15 +67,15 @@ func decodePorts(document []byte) ([]engine.Port, error) {
 // receiveFiles takes what has changed last, and the final marker.
 func (t *target) receiveFiles(ctx context.Context, _ context.CancelCauseFunc) error {
 	for {
-		section, err := t.data.Next()
+		section, err := t.link.Data().Next()
 		if err != nil {
 			return err
 		}
 		switch section.Kind {
 		case kindFiles:
 			err = t.files.take(ctx, t, section)
-		case kindFinal:
-			return t.final(section, state.NewReceiver("", 0))
+		case link.KindFinal:
+			return t.final(section, state.NewReceiver("", 0).Check)
 		default:
 			err = fmt.Errorf("a section %.40q comes when the container was stopped", section.Kind)
 		}
@@ -136,9 +137,7 @@ func (t *target) holdNew() error {
 	if err := hold.StartRequests(network.Local(t.definition.ID)); err != nil {
 		return err
 	}
-	if t.data.Begin(kindRedirected, "") == nil && t.data.End() == nil {
-		_ = t.data.Push()
-	}
+	_ = t.link.Answer(kindRedirected, "")
 	return nil
 }
 

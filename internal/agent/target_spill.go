@@ -30,5 +30,5 @@ func (s *peerService) Spill(ctx context.Context, request *api.SpillRequest) (*ap
 	if n := len(request.Key); n != 0 && n != len(postcopy.SpillKey{}) {
 		return nil, status.Errorf(codes.InvalidArgument, "a key of %d bytes", n)
 	}
-	return &api.SpillReply{Key: work.push.KeepSpillKey(request.Key, m.ended)}, nil
+	return &api.SpillReply{Key: work.memory.KeepSpillKey(request.Key)}, nil
 }
