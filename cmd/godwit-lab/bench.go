@@ -9,6 +9,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/engines"
+	"github.com/godwit/godwit/internal/bench/files"
+	"github.com/godwit/godwit/internal/bench/journey"
+	"github.com/godwit/godwit/internal/bench/postcopy"
+	"github.com/godwit/godwit/internal/bench/predict"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/rounds"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
 )
@@ -29,7 +37,8 @@ func newBenchCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchRoundsCommand(), newBenchNetworkCommand(), newBenchSwitchoverCommand(),
-		newBenchStudiesCommand(), newBenchTimeCommand(), newBenchIdleCommand(), newBenchIdlePeersCommand())
+		newBenchStudiesCommand(), newBenchTimeCommand(), newBenchIdleCommand(), newBenchIdlePeersCommand(),
+		newBenchControllerCommand())
 	for _, suite := range suitesInTurns() {
 		cmd.AddCommand(suite.make())
 	}
@@ -65,13 +74,13 @@ Nearly all of the time goes into slow links; --quick leaves most of them out.`
 func newBenchSwitchoverCommand() *cobra.Command {
 	size, hot, rate := cli.SizeFlag(), cli.SizeFlag(), cli.SizeFlag()
 	return benchInTurns{
-		suite: func(ctx context.Context, config bench.Config) (bench.Result, error) {
+		suite: func(ctx context.Context, config testbed.Config) (results.Result, error) {
 			config.Memory = pages.Config{Size: size.Value, Rate: rate.Value, Hot: hot.Value}
 			return bench.Switchover(ctx, config)
 		},
 		workloads: bench.WorkloadNames(), ways: bench.WayNames(),
 		quick: "fewer runs, of fewer workloads, over one link each",
-		more: func(flags *pflag.FlagSet, config *bench.Config) {
+		more: func(flags *pflag.FlagSet, config *testbed.Config) {
 			flags.Var(size, "memory", "move only a process with this much memory, such as 512MiB")
 			flags.Var(rate, "written", "with --memory: how much is written per second, such as 20MiB")
 			flags.Var(hot, "hot", "with --memory: size of the region that is written (default: all of it)")
@@ -195,7 +204,7 @@ A run takes about 25 minutes; --quick takes five.`
 func suitesInTurns() []benchInTurns {
 	return []benchInTurns{
 		{
-			suite: bench.PostCopy, workloads: bench.FollowingNames(), ways: bench.FollowingWays(),
+			suite: postcopy.Run, workloads: postcopy.Names(), ways: postcopy.Ways(),
 			quick: "fewer runs, of fewer workloads, with less memory",
 			command: cobra.Command{Use: "postcopy", Short: "Measure the cost of post-copy",
 				Long: benchPostCopyLong, Example: `  godwit-lab bench postcopy --json postcopy.json
@@ -203,7 +212,7 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench postcopy --workload jumps --way criu`},
 		},
 		{
-			suite: bench.Files, workloads: bench.FilesNames(), ways: bench.FilesWays(),
+			suite: files.Run, workloads: files.Names(), ways: files.Ways(),
 			quick: "fewer runs, of fewer workloads, with fewer and smaller files",
 			command: cobra.Command{Use: "files", Short: "Measure how files, volumes and images move",
 				Long: benchFilesLong, Example: `  godwit-lab bench files --json files.json
@@ -211,14 +220,14 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench files --workload 100,000 --way rsync --way "godwit pre"`},
 		},
 		{
-			suite: bench.Predict, workloads: bench.ForetoldNames(), ways: bench.ForetoldWays(),
+			suite: predict.Run, workloads: predict.Names(), ways: predict.Ways(),
 			quick: "one run of fewer workloads",
 			command: cobra.Command{Use: "predict", Short: "Measure how good predictions and mode auto are",
 				Long: benchPredictLong, Example: `  godwit-lab bench predict --json predict.json
   godwit-lab bench predict --quick --workload tiny`},
 		},
 		{
-			suite: bench.Engines, workloads: bench.EngineNames(), ways: bench.EngineWays(),
+			suite: engines.Run, workloads: engines.Names(), ways: engines.Ways(),
 			quick: "there and back once",
 			command: cobra.Command{Use: "engines",
 				Short: "Compare moves of engines' containers with the engines' own ways",
@@ -226,7 +235,7 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench engines --quick --workload tiny`},
 		},
 		{
-			suite: bench.Journey, workloads: bench.JourneyNames(), ways: bench.JourneyWays(),
+			suite: journey.Run, workloads: journey.Names(), ways: journey.Ways(),
 			quick: "one journey of each kind, with one workload",
 			command: cobra.Command{Use: "journey",
 				Short: "Measure the gain from knowing where a user will go",
@@ -238,15 +247,15 @@ func suitesInTurns() []benchInTurns {
 
 // benchInTurns is the command of a suite that runs each workload in several ways, in turns.
 type benchInTurns struct {
-	suite           func(context.Context, bench.Config) (bench.Result, error)
+	suite           func(context.Context, testbed.Config) (results.Result, error)
 	workloads, ways []string
-	quick           string                                      // describes a quick run
-	more            func(flags *pflag.FlagSet, c *bench.Config) // flags of this suite only; may be nil
+	quick           string                                        // describes a quick run
+	more            func(flags *pflag.FlagSet, c *testbed.Config) // flags of this suite only; may be nil
 	command         cobra.Command
 }
 
 func (b benchInTurns) make() *cobra.Command {
-	config := bench.Config{ImageCache: imageCache}
+	config := testbed.Config{ImageCache: imageCache}
 	cmd := &b.command
 	cmd.Args = cli.NoArguments
 	flags := cmd.Flags()
@@ -281,7 +290,7 @@ command starts; it needs no lab:
 A run takes about a minute; --quick takes half of that.`
 
 func newBenchRoundsCommand() *cobra.Command {
-	var config bench.RoundsConfig
+	var config rounds.Config
 	var file string
 	cmd := &cobra.Command{
 		Use:   "rounds",
@@ -295,21 +304,21 @@ func newBenchRoundsCommand() *cobra.Command {
 	flags.StringVar(&file, "json", "", "write the result to this file")
 	flags.BoolVar(&config.Quick, "quick", false, "fewer samples")
 	flags.StringArrayVar(&config.Experiments, "experiment", nil,
-		"measure only this: "+strings.Join(bench.ExperimentNames(), "; "))
+		"measure only this: "+strings.Join(rounds.Names(), "; "))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-		result, err := bench.Rounds(cmd.Context(), config)
+		result, err := rounds.Run(cmd.Context(), config)
 		return showBench(cmd, result, err, file)
 	}
 	return cmd
 }
 
 // showBench prints the measured rows, even if some measurements failed.
-func showBench(cmd *cobra.Command, result bench.Result, err error, file string) error {
+func showBench(cmd *cobra.Command, result results.Result, err error, file string) error {
 	if len(result.Rows) == 0 {
 		return err
 	}
-	result.WriteText(cmd.OutOrStdout())
+	bench.WriteText(cmd.OutOrStdout(), result)
 	if file != "" {
 		if writeErr := result.WriteFile(file); err == nil {
 			err = writeErr
@@ -328,9 +337,9 @@ func newBenchTimeCommand() *cobra.Command {
 		Args:   cli.Arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ready {
-				return bench.TimeReady(cmd.Context(), args, cmd.OutOrStdout())
+				return testbed.TimeReady(cmd.Context(), args, cmd.OutOrStdout())
 			}
-			return bench.TimeCommand(cmd.Context(), args, cmd.OutOrStdout())
+			return testbed.TimeCommand(cmd.Context(), args, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&ready, "ready", false,

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/idle"
 	"github.com/godwit/godwit/internal/cli"
 )
 
@@ -28,7 +28,7 @@ greet it the way nodes of its own version do, which may mean sending everything 
 A run takes about 5 minutes per binary. With --quick it takes about one, mostly spent starting containers.`
 
 func newBenchIdleCommand() *cobra.Command {
-	config := bench.IdleConfig{ImageCache: imageCache}
+	config := idle.Config{ImageCache: imageCache}
 	var file string
 	cmd := &cobra.Command{
 		Use:   "idle",
@@ -48,7 +48,7 @@ func newBenchIdleCommand() *cobra.Command {
 	flags.BoolVar(&config.Quick, "quick", false, "use fewer and shorter intervals")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-		result, err := bench.Idle(cmd.Context(), config)
+		result, err := idle.Run(cmd.Context(), config)
 		return showBench(cmd, result, err, file)
 	}
 	return cmd
@@ -62,7 +62,7 @@ func newBenchIdlePeersCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.IdlePeers(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			return idle.Peers(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

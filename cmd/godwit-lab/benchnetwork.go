@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/network"
 	"github.com/godwit/godwit/internal/cli"
 )
 
@@ -21,7 +21,7 @@ The nodes are two network namespaces of this machine, joined by a link without l
 the measuring program share the machine's CPUs.`
 
 func newBenchNetworkCommand() *cobra.Command {
-	var config bench.NetworkConfig
+	var config network.Config
 	var file string
 	cmd := &cobra.Command{
 		Use:   "network",
@@ -35,10 +35,10 @@ func newBenchNetworkCommand() *cobra.Command {
 	flags.StringVar(&file, "json", "", "write the result to this file")
 	flags.BoolVar(&config.Quick, "quick", false, "take one short sample")
 	flags.StringArrayVar(&config.Ways, "way", nil,
-		"measure only this way: "+strings.Join(bench.NetworkWayNames(), "; "))
+		"measure only this way: "+strings.Join(network.Ways(), "; "))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-		result, err := bench.Network(cmd.Context(), config)
+		result, err := network.Run(cmd.Context(), config)
 		return showBench(cmd, result, err, file)
 	}
 	return cmd

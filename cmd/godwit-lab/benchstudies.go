@@ -8,6 +8,8 @@ import (
 
 	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/page"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 const benchStudiesLong = `Repeat the experiments of four studies, with Godwit and with the studies' own
@@ -51,7 +53,7 @@ machine and the same builds of godwit and godwit-lab, which you must ensure.`
 func newBenchStudiesCommand() *cobra.Command {
 	var html string
 	return benchInTurns{
-		suite: func(ctx context.Context, config bench.Config) (bench.Result, error) {
+		suite: func(ctx context.Context, config testbed.Config) (results.Result, error) {
 			result, err := bench.Studies(ctx, config)
 			if html != "" && len(result.Rows) > 0 {
 				if writeErr := page.WriteFile(result, html); err == nil {
@@ -62,7 +64,7 @@ func newBenchStudiesCommand() *cobra.Command {
 		},
 		workloads: bench.StudyTitles(), ways: bench.StudyWays(),
 		quick: "one run, of fewer ways, over one link each",
-		more: func(flags *pflag.FlagSet, config *bench.Config) {
+		more: func(flags *pflag.FlagSet, config *testbed.Config) {
 			flags.StringVar(&html, "html", "", "write a page with charts to this file")
 			flags.BoolVar(&config.Resume, "resume", false, "measure only what the --json file lacks")
 			flags.StringSliceVar(&config.Studies, "study", nil, "repeat only these studies: a, b, c, d")

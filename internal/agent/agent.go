@@ -27,7 +27,6 @@ import (
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/engine/engines"
 	"github.com/godwit/godwit/internal/files/image"
-	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/gc"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/inventory"
@@ -148,7 +147,6 @@ type Agent struct {
 	looks        inventory.Looks
 	calls        *access.Record // of users and other nodes
 	entries      sync.WaitGroup // of calls that sessions will write
-	openFiles    inodes.Finder
 	supervisor   *supervisor
 	rights       access.Rights
 }
@@ -262,7 +260,7 @@ func (a *Agent) open() error {
 	}
 	a.leases = newLeases(a)
 	a.locations = newLocations(a)
-	a.peers.RecallKeys(a.network.Tunnel().Keys())
+	a.peers.Overlays.Recall(a.network.Tunnel().Keys())
 	a.doubles, a.restarts = newDoubles(a), newRestarts(a)
 	a.peers.Attach(told{a.locations, a.doubles}, greeted{a}, greeted{a})
 	a.members = cluster.NewMembers(a.peers, func() []migration.Spec { return a.moves.underWaySpecs() })
@@ -463,7 +461,7 @@ func (a *Agent) serve(ctx context.Context, opened time.Time) error {
 		address = ":" + port
 	}
 	remote, err := wire.Listen(ctx, address, wire.ListenOptions{
-		Identity: a.id, Server: server, Known: a.peers.KnownHost, Log: func(err error) {
+		Identity: a.id, Server: server, Known: a.peers.Hosts.Known, Log: func(err error) {
 			a.log.Info("connection refused", "error", err)
 			a.logPanic(err)
 		},
@@ -525,7 +523,7 @@ func (a *Agent) serveAll(ctx context.Context, local net.Listener, remote *wire.L
 	peerFailed := guard.Go(func() error { return peerServer.Serve(remote.Control()) })
 	var all sync.WaitGroup
 	all.Go(func() { a.peers.Run(a.ctx) })
-	all.Go(func() { a.peers.KeepHosts(a.ctx) })
+	all.Go(func() { a.peers.Hosts.Keep(a.ctx) })
 	all.Go(func() { a.serveData(a.ctx, remote) })
 	all.Go(func() { a.members.RenewCertificate(a.ctx) })
 	all.Go(func() { a.moves.retry(a.ctx) })

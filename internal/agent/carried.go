@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/godwit/godwit/internal/transfer/dump"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
@@ -20,7 +21,7 @@ func carried(counters stream.Counters) progress.Carried {
 	c := progress.Carried{
 		Pages: sent(precopy.KindPages), Known: sent(dump.KindKnown),
 		State: sent(dump.KindState, dump.KindRefers),
-		Files: sent(kindFiles), Layers: sent(layers.KindLayer, layers.KindParts, layers.KindPieces),
+		Files: sent(files.KindRound), Layers: sent(layers.KindLayer, layers.KindParts, layers.KindPieces),
 		Metadata:     sent(link.KindFinal, link.KindStaged, precopy.KindKey, precopy.KindMap),
 		Uncompressed: progress.Uncompressed(counters),
 	}

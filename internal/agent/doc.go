@@ -14,7 +14,7 @@
 //	source*.go                                the steps at the node that has the container; source_parts.go
 //	                                          makes the parts that they work with
 //	target*.go, offer.go                      the steps at the node to which it comes; offers and plans
-//	mapped.go, tmpfs.go                       mapped files; memory for the state
+//	tmpfs.go                                  memory for the state
 //	restored_sockets.go, thaw.go, receipt.go  after the restore
 //	staging.go                                copies ahead of a move
 //	away.go                                   where containers went that were here

@@ -21,12 +21,11 @@ import (
 // guardedPackages are those whose goroutines run in the agent and do what a peer or a container
 // makes them do.
 var guardedPackages = []string{
-	".", "../access", "../admission", "../cluster", "../attachment", "../envelopes", "../forecast",
-	"../frozen", "../gc", "../inventory", "../journal", "../journal/rebuild", "../latestart", "../lease",
-	"../location",
-	"../node/rpc", "../placement/controller", "../reserve", "../residual", "../restart", "../sampling",
-	"../staging", "../switchover", "../transfer/dump", "../transfer/kept", "../transfer/layers",
-	"../transfer/link",
+	".", "../access", "../admission", "../cluster", "../attachment", "../criu/relief", "../envelopes",
+	"../forecast", "../frozen", "../gc", "../inventory", "../journal", "../journal/rebuild", "../latestart",
+	"../lease", "../location", "../node/rpc", "../placement/controller", "../reserve", "../residual",
+	"../restart", "../sampling", "../staging", "../switchover", "../transfer/anew", "../transfer/dump",
+	"../transfer/files", "../transfer/kept", "../transfer/layers", "../transfer/link",
 	"../transfer/memory/arriving", "../transfer/memory/leaving", "../transfer/memory/precopy",
 	"../transfer/memory/push", "../transfer/memory/rounds", "../transfer/progress", "../transfer/proof",
 	"../transfer/state", "../transfer/volumes",

@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/anew"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -97,7 +98,7 @@ func (a *Agent) examineFor(ctx context.Context, spec migration.Spec,
 		return a.engines.EngineFor(definition).ExamineAnew(ctx, definition.ID)
 	}
 	found, err := a.engines.EngineFor(definition).Examine(ctx, definition.ID)
-	return a.restartRemedy(ctx, definition, found), err
+	return anew.Remedy(ctx, a.engines, definition, found), err
 }
 
 // plan reports whether a migration would work, what would move, and what it would cost in each mode.

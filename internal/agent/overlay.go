@@ -27,7 +27,7 @@ func (a *Agent) peerOf(node identity.Node) (network.Peer, error) {
 	if err != nil {
 		return network.Peer{}, err
 	}
-	heard := a.peers.OverlayOf(node.Name)
+	heard := a.peers.Overlays.Of(node.Name)
 	return network.Peer{
 		Name: node.Name, Number: node.Number, Underlay: ip, Key: heard.Key,
 		Apart: heard.Kind != "" && heard.Kind != a.network.Tunnel().OverlayKind(),
@@ -45,7 +45,7 @@ func (a *Agent) describeOverlay(node *api.Node) {
 		return
 	}
 	own := a.network.Tunnel().OverlayKind()
-	node.Overlay = a.peers.OverlayOf(node.Name).Kind
+	node.Overlay = a.peers.Overlays.Of(node.Name).Kind
 	if node.Overlay != "" && node.Overlay != own {
 		node.OverlayError = fmt.Sprintf("its overlay is %s, that of this node %s: no packets of containers "+
 			"pass between them; start both agents with the same --overlay", node.Overlay, own)

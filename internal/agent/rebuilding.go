@@ -12,7 +12,7 @@ func (s *source) leave() engine.Leave {
 	spec := s.move.tracker.Spec
 	return engine.Leave{
 		Migration: spec.ID, Target: spec.Target, Mode: string(spec.Mode), Started: spec.Started,
-		Stay:        s.stay(),
+		Stay:        s.volumes.StayingKeys(),
 		Incarnation: s.move.record().Incarnation,
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/node/rpc"
+	transferfiles "github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -396,8 +397,8 @@ func (a *Agent) serveConn(ctx context.Context, conn *wire.Conn) error {
 		return answerProbes(ctx, session)
 	case precopy.PurposePages:
 		return work.memory.Attach(ctx, session)
-	case purposeFiles:
-		return work.attachFiles(ctx, session)
+	case transferfiles.Purpose:
+		return work.files.Attach(ctx, session)
 	case purposeStage:
 		return a.stagedCopies.Serve(ctx, session, conn.Peer().Name, hello.Migration)
 	case purposeLayers:
@@ -440,7 +441,7 @@ func (a *Agent) attend(ctx context.Context, work *target) error {
 
 // targetOf finds the migration that a data connection is for.
 func (a *Agent) targetOf(hello stream.Hello, from string) (*target, error) {
-	purposes := []string{purposeMigration, precopy.PurposePages, purposeFiles, push.PurposeUrgent,
+	purposes := []string{purposeMigration, precopy.PurposePages, transferfiles.Purpose, push.PurposeUrgent,
 		push.PurposePush}
 	if !slices.Contains(purposes, hello.Purpose) {
 		return nil, fmt.Errorf("unknown purpose of a data connection: %.40q", hello.Purpose)

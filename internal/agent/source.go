@@ -18,7 +18,10 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/switchover"
+	"github.com/godwit/godwit/internal/transfer/anew"
 	"github.com/godwit/godwit/internal/transfer/dump"
+	"github.com/godwit/godwit/internal/transfer/files"
+	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/leaving"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
@@ -43,13 +46,14 @@ type source struct {
 	link        *link.Link // all data connections
 	packets     *switchover.Packets
 	dump        *dump.Dump
-	files       *fileSource
+	files       *files.Sender
+	anew        *anew.Source
 	memory      *leaving.Memory
 	frozen      *frozen.Copy
 	auto        *forecast.Auto // nil: the user has named the mode
 	volumes     *volumes.Leaving
 
-	layers *comingLayers     // of the image; nil: the target had all
+	layers *layers.Delivery  // of the image; nil: the target had all
 	start  latestart.Request // of the container by the target's engine
 }
 
@@ -65,13 +69,15 @@ type preparation struct {
 
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	p preparation) *source {
-	s := &source{agent: agent, move: m, definition: definition, target: node, auto: p.auto,
-		volumes: agent.volumes.Leave(definition, node)}
+	s := &source{agent: agent, move: m, definition: definition, target: node, auto: p.auto}
+	s.volumes = agent.volumes.Leave(definition, node, m.tracker.Spec.Mode,
+		func() bool { return s.packets.StoppedNow() })
 	s.settings.Set(p.settings)
 	s.control = sourceControl{
 		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
 	}
 	s.frozen, s.link, s.packets = s.newFrozen(), s.newLink(p.early), s.newPackets()
+	s.files, s.anew = s.newFiles(), s.newAnew()
 	s.memory = s.newMemory(p)
 	s.dump = s.newDump()
 	return s
@@ -119,7 +125,7 @@ func (s *source) examine(ctx context.Context) error {
 			Remedy: "wait until they have ended, or end them",
 		})
 	}
-	if err := refuse(s.agent.restartRemedy(ctx, s.definition, problems)); err != nil {
+	if err := refuse(anew.Remedy(ctx, s.agent.engines, s.definition, problems)); err != nil {
 		return err
 	}
 	if err := s.describe(ctx); err != nil {
@@ -144,7 +150,7 @@ func (s *source) examineAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return refuse(s.agent.restartRemedy(ctx, s.definition, problems))
+	return refuse(anew.Remedy(ctx, s.agent.engines, s.definition, problems))
 }
 
 // sameAgain wants the container to have the name and limits that the target was told. An engine may change
@@ -225,7 +231,7 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 }
 
 func (s *source) ended(result migration.Finish) {
-	s.endLayers()
+	s.layers.Cancel()
 	s.frozen.EndKeeper()
 	s.link.EndEarly()
 	data := s.link.Data()
@@ -250,7 +256,8 @@ func (s *source) ended(result migration.Finish) {
 }
 
 func (s *source) fresh() work {
-	return newSource(s.agent, s.move, s.moving(), s.target, preparation{settings: s.settings.Get()})
+	return newSource(s.agent, s.move, s.volumes.Moving(), s.target,
+		preparation{settings: s.settings.Get()})
 }
 
 // reportJSON is the report that goes to the target with the confirmation.

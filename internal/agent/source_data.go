@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/latestart"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
+	"github.com/godwit/godwit/internal/transfer/anew"
 	"github.com/godwit/godwit/internal/transfer/dump"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/leaving"
@@ -89,7 +90,7 @@ func (s *source) openData(ctx context.Context) error {
 func (s *source) guard(ctx context.Context) (done func()) {
 	stop := context.AfterFunc(ctx, func() {
 		s.memory.ClosePages(context.Cause(ctx))
-		s.closeFiles()
+		s.files.Close()
 		if s.control.current() == nil {
 			_ = s.link.Data().Close() // There is nobody to tell why.
 			return
@@ -122,7 +123,7 @@ func (s *source) hearSection(data *stream.Session) error {
 		return s.dump.HearKnown(section.Name)
 	case section.Kind == latestart.KindReady:
 		return s.start.Hear()
-	case section.Kind == kindRedirected:
+	case section.Kind == anew.KindRedirected:
 		return s.packets.Redirect()
 	default:
 		return fmt.Errorf("a section %.40q comes from the target", section.Kind)
@@ -154,11 +155,11 @@ func (s *source) sendState(ctx context.Context) (marker link.Marker, err error) 
 	if err := s.memory.Finish(ctx, s.dump); err != nil {
 		return marker, err
 	}
-	if err := s.handOverShared(ctx); err != nil {
+	if err := refused(s.volumes.HandOver(ctx)); err != nil {
 		return marker, err
 	}
 	if marker.State, err = s.dump.Rest(); err != nil {
 		return marker, err
 	}
-	return marker, s.files.freeze(ctx, s.link.Out(), s.files.trees.Last)
+	return marker, s.files.Last(ctx, s.link.Out())
 }

@@ -33,11 +33,12 @@ func (s *source) destroy(ctx context.Context) error {
 	if err := s.agent.network.SaveConntrack(s.definition.Network.Address); err != nil {
 		return err
 	}
-	if err := s.agent.engines.EngineFor(s.definition).Destroy(ctx, s.definition.ID, s.stay()); err != nil {
+	stay := s.volumes.StayingKeys()
+	if err := s.agent.engines.EngineFor(s.definition).Destroy(ctx, s.definition.ID, stay); err != nil {
 		return err
 	}
 	s.agent.adopter.Drop(s.definition.ID) // its address is not given back
-	s.forgetShared(ctx)
+	s.volumes.Forget(ctx)
 	s.agent.placements.Left(s.definition.ID, s.target.Name, s.id(),
 		residualCopy(s.agent.residuals, s.definition.ID, s.agent.self.Name))
 	return nil

@@ -17,7 +17,7 @@ func (s *source) newMemory(p preparation) *leaving.Memory {
 			Limit: s.definition.Limits.MemoryBytes},
 		Engine: func() leaving.Engine { return s.agent.engines.EngineFor(s.definition) },
 		Link:   s.link, Settings: &s.settings, Figures: s.move.tracker, Terms: terms{s},
-		Stages: s.agent.stages, Files: s.filesTakeInFreeze, Split: p.split,
+		Stages: s.agent.stages, Files: s.files.TakeInFreeze, Split: p.split,
 		After: leaving.After{
 			Copy: s.frozen, Migration: leavingMove{s.move}, Spill: s.agent.moves.spillPath(s.id()),
 			Ask: s.control.ask, Decide: s.frozen.Decide(), Silence: s.agent.config.peerTimeout(),
@@ -65,10 +65,10 @@ func (s *source) rounds(ctx context.Context) error {
 	if err := s.copyAhead(ctx, s.memory.RoundAhead); err != nil {
 		return err
 	}
-	if err := s.copyFiles(ctx); err != nil {
+	if err := s.files.Copy(ctx); err != nil {
 		return err
 	}
-	return s.memory.Run(ctx, s.followFiles)
+	return s.memory.Run(ctx, s.files.Follow)
 }
 
 // spillName is the file in the directory of a migration.

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/switchover"
 	"github.com/godwit/godwit/internal/transfer/dump"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire"
@@ -40,8 +41,8 @@ func (s *source) newFrozen() *frozen.Copy {
 func (s *source) newLink(early *link.Early) *link.Link {
 	return link.New(link.Config{
 		ID: s.id(), Target: s.target.Name, Mode: s.move.tracker.Spec.Mode, Cores: s.agent.cores,
-		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers, Fresh: cluster.ProbeEvery,
-		Settings: &s.settings, Figures: s.move.tracker, Apart: purposeFiles, Layers: s.layersSent,
+		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers.Links, Fresh: cluster.ProbeEvery,
+		Settings: &s.settings, Figures: s.move.tracker, Apart: files.Purpose, Layers: s.layersSent,
 		Log: s.agent.log,
 	}, early)
 }
@@ -50,10 +51,7 @@ func (s *source) newLink(early *link.Early) *link.Link {
 func (s *source) layersSent() (sent stream.Counters, sending bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.layers == nil {
-		return stream.Counters{}, false
-	}
-	return s.layers.transfer.Left(), true
+	return s.layers.Left()
 }
 
 // newDump makes the dump of the container, which is not prepared.
@@ -63,7 +61,7 @@ func (s *source) newDump() *dump.Dump {
 		Engine: func() dump.Engine { return s.agent.engines.EngineFor(s.definition) },
 		Link:   s.link, Memory: s.memory, Packets: s.packets, Keep: s.frozen.Keep,
 		Files: func(ctx context.Context) error {
-			return s.files.freeze(ctx, s.link.Out(), s.files.trees.Final)
+			return s.files.Final(ctx, s.link.Out())
 		},
 		Layers:  func() state.Layers { return s.agent.layersOf(s.definition) },
 		Figures: s.move.tracker, Log: s.agent.log,

@@ -13,7 +13,7 @@ import (
 // prepare waits for the image's layers, and does what takes time before the container stops in its
 // mode's way.
 func (s *source) prepare(ctx context.Context, forMode func(context.Context) error) error {
-	if err := s.awaitLayers(ctx); err != nil {
+	if err := s.layers.Await(ctx); err != nil {
 		return err
 	}
 	s.move.putOffGC()
@@ -39,10 +39,10 @@ func (s *source) prepareDump(ctx context.Context) error {
 
 // openDump does what is to be done here.
 func (s *source) openDump(ctx context.Context) error {
-	if err := errors.Join(s.examineAgain(ctx), s.proveAgain(ctx)); err != nil {
+	if err := errors.Join(s.examineAgain(ctx), refused(s.volumes.ProveAgain(ctx))); err != nil {
 		return err
 	}
-	if err := s.releaseShared(ctx); err != nil { // so that little is left for the freeze
+	if err := refused(s.volumes.Release(ctx)); err != nil { // so that little is left for the freeze
 		return err
 	}
 	if err := mountMemory(s.imagesDir()); err != nil {
@@ -67,7 +67,7 @@ func (s *source) catchUp(ctx context.Context) error {
 		return err
 	}
 	if !s.memory.Ahead() {
-		if err := s.makeFilesCold(ctx); err != nil {
+		if err := s.files.Cold(ctx); err != nil {
 			return err
 		}
 		return s.link.Warm(ctx, s.expectedRest())
@@ -89,8 +89,7 @@ func (s *source) catchUp(ctx context.Context) error {
 func (s *source) openWays(ctx context.Context) error {
 	warmed := guard.Beside(ctx, func(ctx context.Context) error { return s.link.Warm(ctx, s.expectedRest()) })
 	opened := guard.Beside(ctx, s.memory.OpenPush)
-	_, err := s.files.round(ctx)
-	return warmed(opened(err))
+	return warmed(opened(s.files.Round(ctx)))
 }
 
 // unprepare ends what waits for the dump. After a crash of the agent only the engine knows what there is.

@@ -12,29 +12,18 @@ import (
 	"github.com/godwit/godwit/internal/latestart"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/transfer/kept"
+	"github.com/godwit/godwit/internal/transfer/anew"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/arriving"
 	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// The sections of a migration's data connections beside those of packages link, latestart, precopy and dump,
-// in the order in which they come.
-const (
-	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
-	// content: a round of copies.Source; in the freeze, or before it over the connection for files
-	kindFiles = "files"
-	// The other way:
-	kindPlaced     = "placed" // name: number of a round of files that is in place, over the files' connection
-	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
-	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
-)
-
-// What a data connection is for.
+// What a data connection is for. The sections that it carries are those of packages link, latestart, dump,
+// precopy, files and anew.
 const (
 	purposeMigration = "migration"
-	purposeFiles     = "files" // for a container's files, in rounds
 	purposeMeasure   = "measure"
 	purposeStage     = "stage"
 	purposeLayers    = "layers" // made by the node that has a use for layers, see package layers
@@ -50,18 +39,16 @@ type target struct {
 
 	link    *link.Target // the first data connection
 	memory  *arriving.Memory
-	files   fileTarget
+	files   *files.Receiver
+	anew    *anew.Target
 	arrived chan struct{} // closed when the arrival is there
 	start   *latestart.Start
 
 	mu          sync.Mutex
 	reservation *api.Reservation
 	arrival     engine.Arrival
-	kept        *kept.Copy // files of an earlier attempt; nil: nothing
-	// mode restart: new connections wait here, too, during probation; nil: there is none
-	hold    *network.Hold
-	holding bool   // it was started
-	letGo   func() // of the image store, whose layers are to be here from the reserve until they are mounted
+	// of the image store, whose layers are to be here from the reserve until they are mounted
+	letGo func()
 }
 
 func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
@@ -87,13 +74,13 @@ func (t *target) unsent() bool { return false }
 
 func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	outcome, err := t.agent.engines.EngineFor(t.definition).Arrived(ctx, t.definition.ID)
-	if err == nil && outcome == engine.NeverRan {
-		t.giveBackShared(ctx)
+	if err == nil && outcome == engine.NeverRan && t.move.tracker.Spec.Mode == migration.Restart {
+		t.anew.GiveBack(ctx)
 	}
 	if err != nil || outcome == engine.NeverRan {
 		return outcome, time.Time{}, err
 	}
-	return outcome, time.Time{}, t.letIn(ctx)
+	return outcome, time.Time{}, t.anew.LetIn(ctx)
 }
 
 // reserve refuses what cannot work, before anything moves.
@@ -117,7 +104,7 @@ func (t *target) reserve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept, residual := t.useKept(), t.memory.UseResidual()
+	kept, residual := t.files.UseKept(), t.memory.UseResidual()
 	t.mu.Lock()
 	reservation.StartsLate = t.startsLate()
 	reservation.Footprint, reservation.KeepsSpillKey = residual, true
@@ -202,17 +189,6 @@ func (t *target) startsLate() bool {
 	return latestart.Is(t.agent.engines.EngineFor(t.definition), t.definition)
 }
 
-// releaseKept gives up the files of an earlier attempt if the container runs here, or they are of no use.
-func (t *target) releaseKept(result migration.Finish) {
-	one := t.takeUsed()
-	if result.Result == migration.Moved || t.files.unusable() {
-		t.agent.kept.End(one)
-		t.agent.kept.Drop(t.definition.ID)
-		return
-	}
-	t.agent.kept.Release(one)
-}
-
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
@@ -249,7 +225,7 @@ func (t *target) finalise(ctx context.Context) error {
 // discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
 	t.memory.ClosePush()
-	usable, failed := t.files.halt(interruption(t.move.record().Error))
+	usable, failed := t.files.Halt(interruption(t.move.record().Error))
 	t.mu.Lock()
 	arrival := t.arrival
 	t.arrival = nil
@@ -259,11 +235,11 @@ func (t *target) discard(ctx context.Context) error {
 	}
 	failed = errors.Join(failed, t.memory.Discard())
 	if usable {
-		t.keepFiles(ctx)
+		t.files.Keep(ctx)
 	}
-	failed = errors.Join(failed, t.files.undo(),
+	failed = errors.Join(failed, t.files.Undo(),
 		t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address),
-		t.agent.engines.EngineFor(t.definition).Discard(ctx, t.definition.ID), t.redirectBack(ctx))
+		t.agent.engines.EngineFor(t.definition).Discard(ctx, t.definition.ID), t.anew.RedirectBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -318,7 +294,7 @@ func (t *target) ended(result migration.Finish) {
 	t.memory.Close(result.Result == migration.Moved)
 	t.releaseImages()
 	t.agent.reservations.Release(t.move.tracker.Spec.ID)
-	t.releaseKept(result)
+	t.files.End(result.Result == migration.Moved)
 	t.agent.migrationEnded(t.move, result)
 }
 
@@ -337,9 +313,10 @@ func newTarget(agent *Agent, m *move, definition engine.Definition, node identit
 	offer *api.Offer) *target {
 	t := &target{
 		agent: agent, move: m, definition: definition, offer: offer, link: link.NewTarget(),
-		files: fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
+		arrived: make(chan struct{}),
 		control: newControl(agent, m, node),
 	}
+	t.files, t.anew = t.newFiles(), t.newAnew()
 	t.memory, t.start = t.newMemory(), t.newStart()
 	return t
 }

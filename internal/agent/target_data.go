@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/latestart"
 	"github.com/godwit/godwit/internal/transfer/dump"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -59,8 +58,8 @@ func (t *target) receiveState(ctx context.Context, giveUp context.CancelCauseFun
 		switch section.Kind {
 		case latestart.KindNear:
 			err = t.start.Do(ctx, t.arrival, giveUp)
-		case kindFiles:
-			err = t.files.take(ctx, t, section)
+		case files.KindRound:
+			err = t.files.Take(ctx, section)
 		case link.KindFinal:
 			if !t.memory.Whole() {
 				return errors.New("the final marker comes before the map of the memory")
@@ -89,22 +88,10 @@ func takeFirst(section stream.Section, takers ...func(stream.Section) (taken boo
 // stateLimit bounds the memory that the source can fill.
 func (t *target) stateLimit() int64 { return envelopes.MemoryLimit(t.offer) }
 
-// treesLimit bounds the disk that a peer can fill, as stateLimit does the memory. Files are copied
-// while the container writes, for as long as that takes, so they may grow by much.
-func (t *target) treesLimit() files.Limits { return treesLimit(t.offer) }
-
-func treesLimit(offer *api.Offer) files.Limits {
-	const least = 1 << 30
-	// files may be empty; a disk has no more of them than one for some hundred bytes
-	const entries, perEntry = 4 << 20, 512
-	bytes := offer.TreesBytes + offer.TreesBytes/2 + least
-	return files.Limits{Bytes: bytes, Entries: entries + bytes/perEntry}
-}
-
 // final takes the final marker, and looks whether all has come that it names.
 func (t *target) final(section stream.Section, check func(sent map[string]int64) error) error {
 	err := t.link.Final(section, func(marker link.Marker) error {
-		return errors.Join(check(marker.State), t.files.finish())
+		return errors.Join(check(marker.State), t.files.Finish())
 	})
 	if err != nil {
 		return err

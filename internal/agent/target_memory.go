@@ -41,11 +41,7 @@ func (m arrivingMove) MovedOn() bool { return m.target.agent.moves.moving(m.targ
 func (t *target) newStart() *latestart.Start {
 	return latestart.NewStart(latestart.Config{
 		Container: t.definition, Network: t.agent.network, Started: t.memory.Fill, Answer: t.link.Answer,
-		OnBridge: t.arriveOnBridge,
-		Unwritten: func(start func() error) error {
-			t.files.mu.Lock()
-			defer t.files.mu.Unlock()
-			return start()
-		},
+		OnBridge:  t.arriveOnBridge,
+		Unwritten: t.files.Between,
 	})
 }

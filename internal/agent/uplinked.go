@@ -44,6 +44,15 @@ func (u uplinked) Migrate(ctx context.Context, request *api.MigrateRequest) erro
 	return err
 }
 
+func (u uplinked) Cancel(id string) error {
+	m, err := u.agent.moves.find(id)
+	if err != nil {
+		return err
+	}
+	_, err = m.step(migration.Cancel{Reason: "by a user of the controller"})
+	return err
+}
+
 // Report: a migration whose journal cannot be read now is known, as it may go on.
 func (u uplinked) Report(id string) (report migration.Report, ended, known bool) {
 	m, err := u.agent.moves.find(id)

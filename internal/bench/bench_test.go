@@ -12,77 +12,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
-	"github.com/godwit/godwit/internal/migration"
 )
 
-func TestSummarise(t *testing.T) {
-	for _, c := range []struct {
-		samples []float64
-		want    summary
-	}{
-		{[]float64{3}, summary{3, 3, 3}},
-		{[]float64{4, 1}, summary{2.5, 1, 4}},
-		{[]float64{9, 1, 5}, summary{5, 1, 9}},
-		{[]float64{7, 1, 3, 100}, summary{5, 1, 100}},
-	} {
-		samples := append([]float64{}, c.samples...)
-		if got := summarise(samples); got != c.want {
-			t.Errorf("summarise(%v) = %v, want %v", c.samples, got, c.want)
-		}
-		if !reflect.DeepEqual(samples, c.samples) {
-			t.Errorf("summarise changed the order of the samples: %v, want %v", samples, c.samples)
-		}
-	}
-}
-
-func TestSeriesFillsWhatARunDoesNotHave(t *testing.T) {
-	s := &series{workload: "tiny", link: "slow", way: "walk"}
-	s.add([]measurement{{"a", 1}, {"b", 2}})
-	s.add([]measurement{{"a", 3}, {"c", 4}})
-	want := map[string][]float64{"a": {1, 3}, "b": {2, 0}, "c": {0, 4}}
-	rows := s.rows()
-	if len(rows) != len(want) {
-		t.Fatalf("%d rows, want %d: %v", len(rows), len(want), rows)
-	}
-	for i, metric := range []string{"a", "b", "c"} {
-		if rows[i].Metric != metric || !reflect.DeepEqual(rows[i].Samples, want[metric]) {
-			t.Errorf("row %d is %s %v, want %s %v", i, rows[i].Metric, rows[i].Samples, metric, want[metric])
-		}
-	}
-}
-
-func TestFailedWayHasARowThatSaysWhy(t *testing.T) {
-	s := &series{workload: "tiny", link: "slow", way: "walk", note: "no shoes"}
-	document, err := json.Marshal(s.rows())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `[{"workload":"tiny","link":"slow","way":"walk","metric":"downtime_seconds","samples":[],` +
-		`"median":null,"low":null,"high":null,"note":"no shoes"}]`
-	if string(document) != want {
-		t.Errorf("rows are\n%s, want\n%s", document, want)
-	}
-}
-
-// measuredRow returns a row of one sample.
-func measuredRow(workload, link, way, metric string, value float64) Row {
-	s := &series{workload: workload, link: link, way: way}
-	s.add([]measurement{{metric, value}})
-	return s.rows()[0]
-}
-
-func exampleRows() []Row {
-	return []Row{
-		measuredRow(workloadTiny, linkFast, wayFloor, metricDowntime, 0.100),
-		measuredRow(workloadTiny, linkFast, wayCold, metricDowntime, 0.130),
-		measuredRow(workloadTiny, linkDistant, wayFloor, metricDowntime, 0.100),
-		measuredRow(workloadTiny, linkDistant, wayCold, metricDowntime, 0.260),
-		measuredRow(workloadRedis, linkFast, wayCold, metricDowntime, 0.700),
-		measuredRow(workloadRedis, linkFast, wayCold, metricGap, 0.710),
-		measuredRow(workloadRedis, linkFast, wayCold, metricBeyond, 0.010),
-		measuredRow(workloadRedis, linkFast, wayCold, metricSent, 50e6),
+func exampleRows() []results.Row {
+	return []results.Row{
+		benchtest.MeasuredRow(moves.WorkloadTiny, testbed.LinkFast, moves.WayFloor, results.Downtime, 0.100),
+		benchtest.MeasuredRow(moves.WorkloadTiny, testbed.LinkFast, moves.WayCold, results.Downtime, 0.130),
+		benchtest.MeasuredRow(moves.WorkloadTiny, testbed.LinkDistant, moves.WayFloor, results.Downtime,
+			0.100),
+		benchtest.MeasuredRow(moves.WorkloadTiny, testbed.LinkDistant, moves.WayCold, results.Downtime,
+			0.260),
+		benchtest.MeasuredRow(moves.WorkloadRedis, testbed.LinkFast, moves.WayCold, results.Downtime, 0.700),
+		benchtest.MeasuredRow(moves.WorkloadRedis, testbed.LinkFast, moves.WayCold, results.Gap, 0.710),
+		benchtest.MeasuredRow(moves.WorkloadRedis, testbed.LinkFast, moves.WayCold, results.Beyond, 0.010),
+		benchtest.MeasuredRow(moves.WorkloadRedis, testbed.LinkFast, moves.WayCold, results.Sent, 50e6),
 	}
 }
 
@@ -118,8 +67,8 @@ func TestWhatIsNotMeasuredIsNotJudged(t *testing.T) {
 
 func TestResultFile(t *testing.T) {
 	rows := exampleRows()
-	result := Result{
-		Suite: "switchover", Host: Host{Cores: 2, Kernel: "6.18", CRIU: "4.2.1"},
+	result := results.Result{
+		Suite: "switchover", Host: results.Host{Cores: 2, Kernel: "6.18", CRIU: "4.2.1"},
 		Started: time.Unix(0, 0).UTC(),
 		Rows:    rows, Asked: judge(rows),
 	}
@@ -133,7 +82,7 @@ func TestResultFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read Result
+	var read results.Result
 	if err := json.Unmarshal(data, &read); err != nil {
 		t.Fatal(err)
 	}
@@ -152,23 +101,13 @@ func TestResultFile(t *testing.T) {
 	}
 }
 
-// TestSeconds: a figure that is rounded up to the next unit is shown in that unit.
-func TestSeconds(t *testing.T) {
-	for s, want := range map[float64]string{0: "0", 0.000246: "246 us", 0.0009994: "999 us",
-		0.0009996: "1.0 ms",
-		0.0322:    "32.2 ms", 2.5: "2.50 s"} {
-		if got := seconds(s); got != want {
-			t.Errorf("%g s is shown as %s, want %s", s, got, want)
-		}
-	}
-}
-
 func TestText(t *testing.T) {
 	rows := append(exampleRows(),
-		(&series{workload: workloadTiny, link: linkFast, way: wayPodman,
-			note: "it has gone\nfar away"}).rows()...)
+		(&results.Series{Workload: moves.WorkloadTiny, Link: testbed.LinkFast, Way: moves.WayPodman,
+			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
-	Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}.WriteText(&text)
+	result := results.Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}
+	result.WriteText(&text, func() { writeMoves(result, &text) })
 	for _, want := range []string{
 		"tiny, 1gbit/0.4ms", "100.0 ms", "podman", "it has gone", "met, 20.0 ms to spare",
 		"NOT met: 10.0 ms too much (8%)",
@@ -183,69 +122,45 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestFromReportTakesThePhasesOfTheDowntime(t *testing.T) {
-	measured := fromReport(migration.Report{
-		DowntimeSeconds: 0.5,
-		Phases: []migration.Phase{
-			{Name: "examine", Seconds: 9}, {Name: "dump", Seconds: 0.25, Downtime: true},
-			{Name: "arrive-last", Seconds: 0.2, Downtime: true}, {Name: "dump", Seconds: 0.5, Downtime: true},
-		},
-		Rounds: []migration.Round{{Pages: 1}, {Pages: 2, Final: true}},
-		Bytes: migration.Bytes{MemoryPrecopy: 5, MemoryFinal: 10, FilesFinal: 20, Metadata: 30, Layers: 1000,
-			MemoryRaw: 50, Uncompressed: 40},
-	})
-	got := map[string]float64{}
-	for _, m := range measured {
-		got[m.metric] = m.value
-	}
-	want := map[string]float64{
-		metricDowntime: 0.5, metricHandoff: 0, metricTotal: 0, metricSent: 65, metricFrozen: 10,
-		metricUncompressed: 40, metricRaw: 50, metricRounds: 1,
-		"phase_dump_seconds": 0.75, "phase_arrive_last_seconds": 0.2,
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("measured %v, want %v", got, want)
-	}
-}
-
 func TestSelected(t *testing.T) {
-	all := func(c Config) string {
-		chosen, err := c.selected()
+	all := func(c testbed.Config) string {
+		chosen, err := selected(c)
 		if err != nil {
 			return err.Error()
 		}
 		var lines []string
 		for _, s := range chosen {
-			lines = append(lines, fmt.Sprintf("%s over %s by %s: %d", s.name, strings.Join(s.links, ", "),
+			lines = append(lines, fmt.Sprintf("%s over %s by %s: %d", s.Name, strings.Join(s.links, ", "),
 				strings.Join(s.ways, ", "), s.runs))
 		}
 		return strings.Join(lines, "\n")
 	}
 	for _, c := range []struct {
-		config Config
+		config testbed.Config
 		want   string
 	}{
-		{Config{Workloads: []string{"tiny"}, Links: []string{"10mbit", "1gbit"}, Ways: []string{"godwit"},
+		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"10mbit", "1gbit"},
+			Ways: []string{"godwit"},
 			Runs: 2},
 			"tiny over 1gbit/0.4ms by godwit cold, godwit pre-copy: 2\ntiny over 10mbit/100ms by godwit " +
 				"cold, godwit pre-copy: 2"},
-		{Config{Workloads: []string{"redis"}, Ways: []string{"godwit pre", "criu"}, Quick: true},
+		{testbed.Config{Workloads: []string{"redis"}, Ways: []string{"godwit pre", "criu"}, Quick: true},
 			"redis over 1gbit/0.4ms by criu floor, godwit pre-copy: 3"},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"50mbit/10ms"}, Ways: []string{"godwit"},
+		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"50mbit/10ms"}, Ways: []string{"godwit"},
 			Runs: 2}, "tiny over 50mbit/10ms by godwit cold, godwit pre-copy: 2"},
-		{Config{Workloads: []string{"recogniser"}, Links: []string{"50mbit/10ms"}},
+		{testbed.Config{Workloads: []string{"recogniser"}, Links: []string{"50mbit/10ms"}},
 			"recogniser over 50mbit/10ms by godwit pre-copy: 1"},
-		{Config{Memory: pages.Config{Size: 1 << 20}, Ways: []string{"godwit"}},
+		{testbed.Config{Memory: pages.Config{Size: 1 << 20}, Ways: []string{"godwit"}},
 			"memory over 1gbit/0.4ms by godwit cold, godwit pre-copy: 5"},
-		{Config{Workloads: []string{"idle-4GiB"}, Ways: []string{"podman"}},
+		{testbed.Config{Workloads: []string{"idle-4GiB"}, Ways: []string{"podman"}},
 			"nothing to measure: these workloads are not moved in these ways over these links, or not in " +
 				"a quick run"},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"moon"}},
+		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"moon"}},
 			`no such link: "moon"; there are ` + strings.Join(LinkNames(), ", ")},
-		{Config{Workloads: []string{"tiny"}, Links: []string{"1gbit/moon"}},
+		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"1gbit/moon"}},
 			`link "1gbit/moon": give bandwidth and round trip, such as 100mbit/20ms: ` +
 				`time: invalid duration "moon"`},
-		{Config{Ways: []string{"on foot"}},
+		{testbed.Config{Ways: []string{"on foot"}},
 			`no such way: "on foot"; there are criu floor, runc and rsync, podman, godwit cold, godwit pre-copy`},
 	} {
 		if got := all(c.config); got != c.want {
@@ -258,58 +173,26 @@ func TestSelected(t *testing.T) {
 func TestScenarios(t *testing.T) {
 	for _, s := range scenarios() {
 		for _, link := range s.links {
-			if _, err := parseLink(link); err != nil {
-				t.Errorf("%s: %v", s.name, err)
+			if _, err := testbed.ParseLink(link); err != nil {
+				t.Errorf("%s: %v", s.Name, err)
 			}
 		}
 		if s.warm%2 != 0 {
-			t.Errorf("%s: %d warm runs do not end where they began", s.name, s.warm)
+			t.Errorf("%s: %d warm runs do not end where they began", s.Name, s.warm)
 		}
-		if (s.image == "") == (s.memory == nil) {
-			t.Errorf("%s: has an image or memory, not both", s.name)
+		if (s.Image == "") == (s.Memory == nil) {
+			t.Errorf("%s: has an image or memory, not both", s.Name)
 		}
 		for _, way := range s.ways {
 			if !slices.Contains(WayNames(), way) {
-				t.Errorf("%s: no such way: %q", s.name, way)
+				t.Errorf("%s: no such way: %q", s.Name, way)
 			}
 		}
-	}
-}
-
-func TestJudgeLog(t *testing.T) {
-	for log, want := range map[string]bool{
-		"ready\n{\"pages\":4,\"written\":0,\"checked\":4,\"bad\":0}\n": true,
-		"ready\nbad: page 3\n{\"pages\":4,\"checked\":4,\"bad\":1}":    false,
-		"{\"pages\":4,\"checked\":3,\"bad\":0}":                        false,
-		"ready":                                                        false,
-		"":                                                             false,
-	} {
-		if err := judgeLog(log); (err == nil) != want {
-			t.Errorf("%q is judged %v", log, err)
-		}
-	}
-}
-
-func TestTimeCommand(t *testing.T) {
-	var out strings.Builder
-	if err := TimeCommand(t.Context(), []string{"true"}, &out); err != nil {
-		t.Fatal(err)
-	}
-	if seconds, err := parseTimed(out.String()); err != nil || seconds <= 0 {
-		t.Errorf("true took %v seconds, error %v", seconds, err)
-	}
-	out.Reset()
-	if err := TimeCommand(t.Context(), []string{"cat", "/no/such/file"}, &out); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := parseTimed(out.String()); err == nil ||
-		!strings.Contains(err.Error(), "/no/such/file: No such file") {
-		t.Errorf("the error of a command that failed is %v", err)
 	}
 }
 
 func TestBadConfiguration(t *testing.T) {
-	for _, config := range []Config{
+	for _, config := range []testbed.Config{
 		{Lab: "bench-bad", Runs: -1}, {Lab: "bench-bad", Runs: 1, Links: []string{"moon"}},
 		{Lab: "bench-bad", Runs: 1, Workloads: []string{"doom"}},
 	} {

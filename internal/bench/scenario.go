@@ -2,20 +2,17 @@ package bench
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/godwit/godwit/internal/lab"
+	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
-	"github.com/godwit/godwit/internal/units"
 )
 
 // The workloads of the suite switchover. All but two consist only of memory, whose every page is verified.
 const (
-	workloadTiny     = "tiny"          // a shell's sleep
-	workloadRedis    = "redis"         // 64 MiB of data, and a client that counts
 	workloadIdle64   = "idle-64MiB"    // nothing is written
 	workloadIdle1024 = "idle-1GiB"     // the same
 	workloadIdle4096 = "idle-4GiB"     // the same
@@ -28,71 +25,32 @@ const (
 	workloadRecogniser = "recogniser"
 )
 
-// The links: bandwidth in each direction, and round trip.
-const (
-	linkFast     = "1gbit/0.4ms"
-	linkMiddle   = "100mbit/20ms"
-	linkDistant  = "10mbit/100ms"
-	linkFaster   = "10gbit/0.1ms"
-	linkMobility = "11.34mbit/122.95ms" // study B's, of a vehicle
-	linkSlow     = "5mbit/50ms"         // study A's slowest
-)
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
 
-// The ways.
-const (
-	wayFloor   = "criu floor"
-	wayRsync   = "runc and rsync"
-	wayPodman  = "podman"
-	wayCold    = "godwit cold"
-	wayPreCopy = "godwit pre-copy"
-)
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
 
 // WayNames lists the ways in which the suite switchover moves containers, in the order of their turns.
-func WayNames() []string { return []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} }
-
-// Metrics of several ways.
-const (
-	metricDowntime     = "downtime_seconds" // the container does not run
-	metricCheckpoint   = "checkpoint_seconds"
-	metricCopy         = "copy_seconds"
-	metricRestore      = "restore_seconds"
-	metricGap          = "client_gap_seconds" // longest time between two answers
-	metricBeyond       = "client_gap_beyond_downtime_seconds"
-	metricHandoff      = "handoff_seconds"
-	metricTotal        = "total_seconds"
-	metricSent         = "sent_bytes"         // in total
-	metricFrozen       = "sent_frozen_bytes"  // of these, memory in the freeze
-	metricUncompressed = "uncompressed_bytes" // sent bytes without compression
-	// size of that memory and execution state, in whole pages
-	metricRaw    = "raw_bytes"
-	metricRounds = "rounds" // before the freeze
-	// memory of the container's processes before the first move, shared pages once
-	metricMemory = "source_memory_bytes"
-	metricGrowth = "target_memory_ratio" // the same at the target, when everything is there
-	metricPhase  = "phase_%s_seconds"    // a part of the downtime
-)
-
-// containerWorkload is a program in the containers that are moved.
-type containerWorkload struct {
-	name   string
-	image  string // of package lab/image; empty if memory is set
-	args   []string
-	port   int           // of a Redis that is filled and has a client; 0: none
-	memory *pages.Config // this program, with this memory
-	env    []string      // NAME=VALUE
-	client bool          // of a program that listens: it has a client, which is not on its node
-	app    *app          // a service of the suite studies, which connects its clients itself
+func WayNames() []string {
+	return []string{moves.WayFloor, moves.WayRsync, moves.WayPodman, moves.WayCold, moves.WayPreCopy}
 }
-
-const (
-	redisPort      = 6379
-	redisDataBytes = 64 << 20
-	redisRate      = 200 // requests a second of its client
-)
 
 // scenario is a workload that is moved over several links in several ways.
 type scenario struct {
-	containerWorkload
+	moves.Workload
 	links []string
 	ways  []string
 	runs  int // of each way over each link
@@ -102,49 +60,43 @@ type scenario struct {
 
 // scenarios returns the scenarios of the suite switchover.
 func scenarios() []scenario {
-	tiny := containerWorkload{name: workloadTiny, image: "busybox", args: []string{"sleep", "1000000"}}
-	redis := containerWorkload{name: workloadRedis, image: "redis", port: redisPort}
-	all, own, preCopy := WayNames(), []string{wayCold, wayPreCopy}, []string{wayPreCopy}
-	withRsync := []string{wayRsync, wayCold, wayPreCopy}
-	fast, faster := []string{linkFast}, []string{linkFaster}
+	tiny := moves.Workload{Name: moves.WorkloadTiny, Image: "busybox", Args: []string{"sleep", "1000000"}}
+	redis := moves.Workload{Name: moves.WorkloadRedis, Image: "redis", Port: moves.RedisPort}
+	all, own, preCopy := WayNames(), []string{moves.WayCold, moves.WayPreCopy}, []string{moves.WayPreCopy}
+	withRsync := []string{moves.WayRsync, moves.WayCold, moves.WayPreCopy}
+	fast, faster := []string{testbed.LinkFast}, []string{testbed.LinkFaster}
 	return []scenario{
 		{tiny, fast, all, 7, 3, 2},
-		{tiny, []string{linkMiddle, linkDistant}, all, 5, 0, 0},
+		{tiny, []string{testbed.LinkMiddle, testbed.LinkDistant}, all, 5, 0, 0},
 		{redis, fast, all, 7, 3, 2},
-		{redis, []string{linkMiddle}, all, 5, 0, 0},
-		{redis, []string{linkDistant}, all, 2, 0, 0},
-		{ofPages(workloadIdle64, pages.Config{Size: 64 * mebi}), faster, own, 5, 3, 2},
-		{ofPages(workloadIdle1024, pages.Config{Size: gibi}), fast, own, 3, 0, 0},
-		{ofPages(workloadIdle4096, pages.Config{Size: 4 * gibi}), faster, preCopy, 3, 0, 0},
-		{ofPages(workloadBusy, pages.Config{Size: gibi, Rate: 10e6}), fast, withRsync, 3, 1, 0},
-		{ofPages(workloadShared, pages.Config{Size: 256 * mebi, Kind: pages.Shared}), fast,
-			append([]string{wayFloor}, own...), 3, 1, 0},
-		{ofPages(workloadForked, pages.Config{Size: 256 * mebi, Processes: 4}), fast, own, 3, 1, 0},
+		{redis, []string{testbed.LinkMiddle}, all, 5, 0, 0},
+		{redis, []string{testbed.LinkDistant}, all, 2, 0, 0},
+		{moves.OfPages(workloadIdle64, pages.Config{Size: 64 * results.Mebi}), faster, own, 5, 3, 2},
+		{moves.OfPages(workloadIdle1024, pages.Config{Size: results.Gibi}), fast, own, 3, 0, 0},
+		{moves.OfPages(workloadIdle4096, pages.Config{Size: 4 * results.Gibi}), faster, preCopy, 3, 0, 0},
+		{moves.OfPages(workloadBusy, pages.Config{Size: results.Gibi, Rate: 10e6}), fast, withRsync, 3, 1, 0},
+		{moves.OfPages(workloadShared, pages.Config{Size: 256 * results.Mebi, Kind: pages.Shared}), fast,
+			append([]string{moves.WayFloor}, own...), 3, 1, 0},
+		{moves.OfPages(workloadForked, pages.Config{Size: 256 * results.Mebi, Processes: 4}), fast, own, 3, 1,
+			0},
 		// Study B does not say which pages are written: here the same 10 MB are written again and again.
-		{ofPages(workloadFog, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6}), []string{linkMobility},
+		{moves.OfPages(workloadFog, pages.Config{Size: moves.FogBytes, Rate: 500e3, Hot: 10e6}),
+			[]string{testbed.LinkMobility},
 			withRsync, 1, 0, 0},
 		{
-			ofPages(workloadFogHalf, pages.Config{Size: fogBytes, Rate: 500e3, Hot: 10e6, Half: true}),
-			[]string{linkMobility}, preCopy, 1, 0, 0,
+			moves.OfPages(workloadFogHalf,
+				pages.Config{Size: moves.FogBytes, Rate: 500e3, Hot: 10e6, Half: true}),
+			[]string{testbed.LinkMobility}, preCopy, 1, 0, 0,
 		},
-		{ofPages(workloadRecogniser, pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle}),
-			[]string{linkSlow}, preCopy, 1, 0, 0},
+		{moves.OfPages(workloadRecogniser,
+			pages.Config{Size: 140e6, Rate: 22e6, Hot: 22e6, Order: pages.Cycle}),
+			[]string{testbed.LinkSlow}, preCopy, 1, 0, 0},
 	}
-}
-
-const fogBytes = 110e6
-
-// ofPages makes a workload of this program. Sizes are rounded to whole pages.
-func ofPages(name string, config pages.Config) containerWorkload {
-	for _, size := range []*int64{&config.Size, &config.Hot} {
-		*size -= *size % int64(pageSize())
-	}
-	return containerWorkload{name: name, memory: &config}
 }
 
 // WorkloadNames lists the workloads.
 func WorkloadNames() []string {
-	return namesOf(scenarios(), scenario.title)
+	return testbed.NamesOf(scenarios(), scenario.title)
 }
 
 // LinkNames lists the links.
@@ -160,78 +112,31 @@ func LinkNames() []string {
 	return names
 }
 
-func (s scenario) title() string { return s.name }
-
-// namesOf lists names, each once: a workload may occur several times, with different links.
-func namesOf[T any](all []T, title func(T) string) []string {
-	var names []string
-	for _, one := range all {
-		if name := title(one); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func itself(name string) string { return name }
-
-// choose selects the named elements of all, in their own order; all if none is named. A name may be
-// shortened.
-func choose[T any](kind string, all []T, title func(T) string, named []string) ([]T, error) {
-	if len(named) == 0 {
-		return all, nil
-	}
-	for _, name := range named {
-		if name == "" || !slices.ContainsFunc(all,
-			func(one T) bool { return strings.HasPrefix(title(one), name) }) {
-			return nil, fmt.Errorf("no such %s: %q; there are %s", kind,
-				name, strings.Join(namesOf(all, title), ", "))
-		}
-	}
-	return slices.DeleteFunc(all, func(one T) bool {
-		return !slices.ContainsFunc(named,
-			func(name string) bool { return strings.HasPrefix(title(one), name) })
-	}), nil
-}
-
-// parseLink reads a link such as 100mbit/20ms.
-func parseLink(name string) (lab.Link, error) {
-	bandwidth, roundTrip, _ := strings.Cut(name, "/")
-	bits, err := units.ParseBandwidth(bandwidth)
-	if err != nil {
-		return lab.Link{}, fmt.Errorf("link %q: %w", name, err)
-	}
-	rtt, err := time.ParseDuration(roundTrip)
-	if err != nil {
-		return lab.Link{}, fmt.Errorf("link %q: give bandwidth and round trip, such as 100mbit/20ms: %w",
-			name, err)
-	}
-	return lab.Link{BandwidthBitsPerSecond: bits, RTT: rtt}, nil
-}
+func (s scenario) title() string { return s.Name }
 
 // selected returns the scenarios that a configuration selects, with its links, ways and numbers of runs.
-func (c Config) selected() ([]scenario, error) {
+func selected(c testbed.Config) ([]scenario, error) {
 	all := scenarios()
 	if c.Memory.Size > 0 {
-		all = []scenario{{ofPages("memory", c.Memory), []string{linkFast},
-			[]string{wayRsync, wayCold, wayPreCopy}, 5, 2, 2}}
+		all = []scenario{{moves.OfPages("memory", c.Memory), []string{testbed.LinkFast},
+			[]string{moves.WayRsync, moves.WayCold, moves.WayPreCopy}, 5, 2, 2}}
 	}
-	chosen, err := choose("workload", all, scenario.title, c.Workloads)
+	chosen, err := testbed.Choose("workload", all, scenario.title, c.Workloads)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := choose("way", WayNames(), itself, c.Ways); err != nil {
+	if _, err := testbed.Choose("way", WayNames(), testbed.Itself, c.Ways); err != nil {
 		return nil, err
 	}
 	selected := []scenario{}
 	for _, s := range chosen {
-		links, err := c.linksOf(s)
+		links, err := linksOf(c, s)
 		if err != nil {
 			return nil, err
 		}
 		s.links = slices.DeleteFunc(slices.Clone(links),
-			func(link string) bool { return measures(selected, s.name, link) })
-		if ways, err := choose("way", s.ways, itself, c.Ways); err == nil {
+			func(link string) bool { return measures(selected, s.Name, link) })
+		if ways, err := testbed.Choose("way", s.ways, testbed.Itself, c.Ways); err == nil {
 			s.ways = ways
 		} else {
 			continue // none of its ways was selected
@@ -257,12 +162,12 @@ func (c Config) selected() ([]scenario, error) {
 // to every scenario.
 func measures(selected []scenario, workload, link string) bool {
 	return slices.ContainsFunc(selected,
-		func(s scenario) bool { return s.name == workload && slices.Contains(s.links, link) })
+		func(s scenario) bool { return s.Name == workload && slices.Contains(s.links, link) })
 }
 
 // linksOf returns the links over which a scenario is measured: its own ones that match a selected prefix,
 // and all that are named in full.
-func (c Config) linksOf(s scenario) ([]string, error) {
+func linksOf(c testbed.Config, s scenario) ([]string, error) {
 	if len(c.Links) == 0 {
 		if c.Quick {
 			return s.links[:1], nil
@@ -272,13 +177,13 @@ func (c Config) linksOf(s scenario) ([]string, error) {
 	var links []string
 	for _, asked := range c.Links {
 		if strings.Contains(asked, "/") {
-			if _, err := parseLink(asked); err != nil {
+			if _, err := testbed.ParseLink(asked); err != nil {
 				return nil, err
 			}
 			links = append(links, asked)
 			continue
 		}
-		if _, err := choose("link", LinkNames(), itself, []string{asked}); err != nil {
+		if _, err := testbed.Choose("link", LinkNames(), testbed.Itself, []string{asked}); err != nil {
 			return nil, err
 		}
 		for _, own := range s.links {

@@ -8,67 +8,69 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	labimage "github.com/godwit/godwit/internal/lab/image"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 const suiteStudies = "studies"
 
-// Trace is the answers that a client saw around one move.
-type Trace struct {
-	Workload string `json:"workload"`
-	Link     string `json:"link"`
-	Way      string `json:"way"`
-	Run      int    `json:"run"`
-	// Points are when an answer came, in seconds since the request for the move, and how long it had taken.
-	Points [][2]float64 `json:"points"`
+// studyRun is one run of the suite studies, which can go on with an earlier one.
+type studyRun struct {
+	*testbed.Suite
+	traces []results.Trace
+	host   results.Host
+	kept   time.Time // when the result was last saved
 }
 
 // Studies repeats the experiments of the studies with which Godwit is compared: their workloads, over their
 // links, in Godwit's ways and in theirs. When it returns, it has cleaned up the machine. If some ways
 // failed, the result has the other measurements; the error lists Godwit's failures.
-func Studies(ctx context.Context, config Config) (Result, error) {
-	chosen, err := config.selectedTrials()
+func Studies(ctx context.Context, config testbed.Config) (results.Result, error) {
+	chosen, err := selectedTrials(config)
 	if err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	return studies(ctx, config, chosen)
 }
 
 // studies measures the selected trials.
-func studies(ctx context.Context, config Config, chosen []trial) (Result, error) {
-	if err := needRoot(); err != nil {
-		return Result{}, err
+func studies(ctx context.Context, config testbed.Config, chosen []trial) (results.Result, error) {
+	if err := testbed.NeedRoot(); err != nil {
+		return results.Result{}, err
 	}
-	config.users = true
-	s := &suite{config: config, began: time.Now()}
+	config.Users = true
+	s := &studyRun{Suite: &testbed.Suite{Config: config, Began: time.Now()}}
 	var err error
-	if s.host, err = s.prepare(); err != nil {
-		return Result{}, err
+	if s.host, err = s.Prepare(); err != nil {
+		return results.Result{}, err
 	}
 	if err := s.goOn(); err != nil {
-		return Result{}, err
+		return results.Result{}, err
 	}
 	s.kept = time.Now()
-	err = s.inLab(ctx, func(ctx context.Context) error { return s.tryAll(ctx, chosen) })
+	err = s.InLab(ctx, func(ctx context.Context) error { return s.tryAll(ctx, chosen) })
 	return s.resultOfStudies(), err
 }
 
 // tryAll measures the selected trials.
-func (s *suite) tryAll(ctx context.Context, chosen []trial) (err error) {
-	var daemons rsyncDaemons
-	defer func() { err = errors.Join(err, daemons.stop()) }()
-	unmake, err := podmanMountPoint()
+func (s *studyRun) tryAll(ctx context.Context, chosen []trial) (err error) {
+	var daemons testbed.RsyncDaemons
+	defer func() { err = errors.Join(err, daemons.Stop()) }()
+	unmake, err := moves.PodmanMountPoint()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unmake()) }()
-	forbid, err := allowPipes()
+	forbid, err := moves.AllowPipes()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, forbid()) }()
-	if err := daemons.start(ctx, s.bed); err != nil {
+	if err := daemons.Start(ctx, s.Bed); err != nil {
 		return err
 	}
 	for _, t := range chosen {
@@ -80,18 +82,18 @@ func (s *suite) tryAll(ctx context.Context, chosen []trial) (err error) {
 }
 
 // try measures one workload over all of its links: first in the ways of others, then in Godwit's.
-func (s *suite) try(ctx context.Context, t trial) error {
+func (s *studyRun) try(ctx context.Context, t trial) error {
 	ways := s.lacking(t, t.links, t.ways)
 	if len(ways) == 0 {
 		return nil
 	}
-	s.say("%s: the image is made", t.title())
-	archive, err := labimage.Build(ctx, t.app.image, s.config.ImageCache)
+	s.Say("%s: the image is made", t.title())
+	archive, err := labimage.Build(ctx, t.app.Image, s.Config.ImageCache)
 	if err != nil {
 		return err
 	}
-	own := slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !isGodwit(way) })
-	theirs := slices.DeleteFunc(slices.Clone(ways), isGodwit)
+	own := slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !testbed.IsGodwit(way) })
+	theirs := slices.DeleteFunc(slices.Clone(ways), testbed.IsGodwit)
 	if len(theirs) > 0 {
 		if err := s.tryPeers(ctx, t, archive, theirs); err != nil {
 			return err
@@ -107,14 +109,14 @@ func (s *suite) try(ctx context.Context, t trial) error {
 }
 
 // tryGodwit moves one container with its client back and forth, in all of Godwit's ways in turn.
-func (s *suite) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
-	g := newGodwitApp(s.bed, t.app, archive)
-	defer func() { err = errors.Join(err, g.stop(context.WithoutCancel(ctx))) }()
-	if err := s.setLink(linkFaster); err != nil {
+func (s *studyRun) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
+	g := services.NewContainer(s.Bed, t.app, archive)
+	defer func() { err = errors.Join(err, g.Stop(context.WithoutCancel(ctx))) }()
+	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return err
 	}
-	s.say("%s: the container is made", t.title())
-	if err := g.start(ctx, nodes[:]...); err != nil {
+	s.Say("%s: the container is made", t.title())
+	if err := g.Start(ctx, testbed.Nodes[:]...); err != nil {
 		return err
 	}
 	for _, link := range t.links {
@@ -126,34 +128,35 @@ func (s *suite) tryGodwit(ctx context.Context, t trial, archive string, ways []s
 			return err
 		}
 	}
-	s.say("%s: what it has is looked at", t.title())
-	return g.check(ctx)
+	s.Say("%s: what it has is looked at", t.title())
+	return g.Check(ctx)
 }
 
 // tryOver measures all ways over one link.
-func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string, ways []string) error {
+func (s *studyRun) tryOver(ctx context.Context, t trial, g *services.Container, link string,
+	ways []string) error {
 	all := s.newTrialSeries(t, link, ways)
-	if err := s.changeLink(ctx, link); err != nil {
+	if err := s.ChangeLink(ctx, link); err != nil {
 		return err
 	}
 	for run := range t.runs {
 		for i, way := range ways {
-			if all[i].note != "" || all[i].runs > run {
+			if all[i].Note != "" || all[i].Runs > run {
 				continue
 			}
-			s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
-			measured, points, err := g.moveBy(ctx, way)
+			s.Say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
+			measured, points, err := moveBy(ctx, g, way)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if err != nil {
-				s.giveUp(all[i], err)
-				if g.lost(ctx) {
+				s.GiveUp(all[i], err)
+				if g.Lost(ctx) {
 					return err
 				}
 				continue
 			}
-			if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)),
+			if err := s.measured(all[i], withLimits(measured, s.Bed.Bandwidth, testbed.RTTOf(link)),
 				points); err != nil {
 				return err
 			}
@@ -163,12 +166,12 @@ func (s *suite) tryOver(ctx context.Context, t trial, g *godwitApp, link string,
 }
 
 // newTrialSeries also includes earlier measurements of some ways.
-func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
-	all := make([]*series, len(ways))
+func (s *studyRun) newTrialSeries(t trial, link string, ways []string) []*results.Series {
+	all := make([]*results.Series, len(ways))
 	for i, way := range ways {
 		if all[i] = s.known(t.title(), link, way); all[i] == nil {
-			all[i] = &series{workload: t.title(), link: link, way: way}
-			s.series = append(s.series, all[i])
+			all[i] = &results.Series{Workload: t.title(), Link: link, Way: way}
+			s.Series = append(s.Series, all[i])
 		}
 	}
 	return all
@@ -176,26 +179,26 @@ func (s *suite) newTrialSeries(t trial, link string, ways []string) []*series {
 
 // tryAbsent moves containers to a node that has no part of their image. Each run has a container of its
 // own.
-func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
+func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
 	for _, link := range t.links {
 		t.links = []string{link}
 		lacking := s.lacking(t, t.links, ways)
 		all := s.newTrialSeries(t, link, lacking)
 		for run := range t.runs {
 			for i, way := range lacking {
-				if all[i].note != "" || all[i].runs > run {
+				if all[i].Note != "" || all[i].Runs > run {
 					continue
 				}
-				s.say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
+				s.Say("%s, %s, %s: run %d of %d", t.title(), link, way, run+1, t.runs)
 				measured, points, err := s.tryAbsentOnce(ctx, t, archive, link, way)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
 				if err != nil {
-					s.giveUp(all[i], err)
+					s.GiveUp(all[i], err)
 					continue
 				}
-				if err := s.measured(all[i], withLimits(measured, s.bed.bandwidth, rttOf(link)),
+				if err := s.measured(all[i], withLimits(measured, s.Bed.Bandwidth, testbed.RTTOf(link)),
 					points); err != nil {
 					return err
 				}
@@ -205,43 +208,43 @@ func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []s
 	return nil
 }
 
-func (s *suite) tryAbsentOnce(
+func (s *studyRun) tryAbsentOnce(
 	ctx context.Context, t trial, archive, link, way string,
-) (measured []measurement, points [][2]float64, err error) {
-	g := newGodwitApp(s.bed, t.app, archive)
+) (measured []results.Measurement, points [][2]float64, err error) {
+	g := services.NewContainer(s.Bed, t.app, archive)
 	defer func() {
-		err = errors.Join(err, g.stop(context.WithoutCancel(ctx)))
-		for _, node := range nodes {
-			err = errors.Join(err, s.bed.forgetNamed(context.WithoutCancel(ctx), node, t.app.image))
+		err = errors.Join(err, g.Stop(context.WithoutCancel(ctx)))
+		for _, node := range testbed.Nodes {
+			err = errors.Join(err, forgetNamed(context.WithoutCancel(ctx), s.Bed, node, t.app.Image))
 		}
 	}()
-	if err := s.setLink(linkFaster); err != nil {
+	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return nil, nil, err
 	}
-	for _, node := range nodes { // leftovers of an earlier workload with the same image
-		if err := s.bed.forgetNamed(ctx, node, t.app.image); err != nil {
+	for _, node := range testbed.Nodes { // leftovers of an earlier workload with the same image
+		if err := forgetNamed(ctx, s.Bed, node, t.app.Image); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := g.start(ctx, nodes[0]); err != nil {
+	if err := g.Start(ctx, testbed.Nodes[0]); err != nil {
 		return nil, nil, err
 	}
-	if err := s.changeLink(ctx, link); err != nil {
+	if err := s.ChangeLink(ctx, link); err != nil {
 		return nil, nil, err
 	}
-	if measured, points, err = g.moveBy(ctx, way); err != nil {
+	if measured, points, err = moveBy(ctx, g, way); err != nil {
 		return nil, nil, err
 	}
-	return measured, points, g.check(ctx)
+	return measured, points, g.Check(ctx)
 }
 
 // withLimits adds a lower bound of the time for as many bytes: bytes over bandwidth.
-func withLimits(measured []measurement, bandwidth, rtt float64) []measurement {
-	for metric, limit := range map[string]string{metricFreezeBytes: metricDowntimeLimit,
-		metricSent: metricTotalLimit} {
+func withLimits(measured []results.Measurement, bandwidth, rtt float64) []results.Measurement {
+	for metric, limit := range map[string]string{results.FreezeBytes: metricDowntimeLimit,
+		results.Sent: metricTotalLimit} {
 		for _, m := range measured {
-			if m.metric == metric {
-				measured = append(measured, measurement{limit, m.value/bandwidth + rtt/2})
+			if m.Metric == metric {
+				measured = append(measured, results.Measurement{limit, m.Value/bandwidth + rtt/2})
 			}
 		}
 	}
@@ -255,7 +258,7 @@ func wayParts(way string) (mode migration.Mode, staged bool) {
 }
 
 // selectedTrials returns the trials that a configuration selects.
-func (c Config) selectedTrials() ([]trial, error) {
+func selectedTrials(c testbed.Config) ([]trial, error) {
 	all := trials()
 	for _, study := range c.Studies {
 		if !slices.Contains([]string{"a", "b", "c", "d"}, study) {
@@ -271,7 +274,7 @@ func (c Config) selectedTrials() ([]trial, error) {
 		switch {
 		case len(c.Links) > 0:
 			for _, link := range c.Links {
-				if _, err := parseLink(link); err != nil {
+				if _, err := testbed.ParseLink(link); err != nil {
 					return nil, err
 				}
 			}
@@ -283,5 +286,5 @@ func (c Config) selectedTrials() ([]trial, error) {
 			t.ways = t.few
 		}
 	}
-	return selectTurns(c, all, StudyWays(), (*trial).turns)
+	return testbed.SelectTurns(c, all, StudyWays(), (*trial).turns)
 }

@@ -4,6 +4,10 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
 )
 
 // Requirements beyond the studies' figures.
@@ -21,25 +25,26 @@ const (
 
 // judgeStudies compares the measurements with the requirements. It does not judge metrics that were not
 // measured.
-func judgeStudies(rows []Row) []Asked {
-	var asked []Asked
+func judgeStudies(rows []results.Row) []results.Asked {
+	var asked []results.Asked
 	seen := map[string]bool{}
 	for _, row := range rows {
 		if key := row.Workload + row.Link; !seen[key] {
 			seen[key] = true
-			asked = append(asked, judged{medians(rows), row.Workload, row.Link}.all()...)
+			asked = append(asked, judged{results.Medians(rows), row.Workload, row.Link}.all()...)
 		}
 	}
-	return slices.DeleteFunc(asked, func(a Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
+	return slices.DeleteFunc(asked,
+		func(a results.Asked) bool { return math.IsNaN(a.Value) || math.IsNaN(a.Limit) })
 }
 
 // judged is one workload over one link.
 type judged struct {
-	medians
+	results.Medians
 	workload, link string
 }
 
-func (j judged) value(way, metric string) float64 { return j.of(j.workload, j.link, way, metric) }
+func (j judged) value(way, metric string) float64 { return j.Of(j.workload, j.link, way, metric) }
 
 // best returns the way with the lowest value, if the first one, the automatic choice, was not measured.
 func (j judged) best(metric string, ways ...string) (way string) {
@@ -56,11 +61,12 @@ func (j judged) best(metric string, ways ...string) (way string) {
 }
 
 // atMost judges a metric of a way. A time is shown beside the minimum for the bytes that were sent.
-func (j judged) atMost(what, way, metric string, limit float64) Asked {
+func (j judged) atMost(what, way, metric string, limit float64) results.Asked {
 	value := j.value(way, metric)
-	a := Asked{What: j.workload + ", " + j.link + ": " + what, Way: way, Unit: unit(metric), Limit: limit,
+	a := results.Asked{What: j.workload + ", " + j.link + ": " + what, Way: way, Unit: results.Unit(metric),
+		Limit: limit,
 		Value: value, Met: value <= limit}
-	bound := map[string]string{metricDowntime: metricDowntimeLimit, metricTotal: metricTotalLimit}[metric]
+	bound := map[string]string{results.Downtime: metricDowntimeLimit, results.Total: metricTotalLimit}[metric]
 	if reach := j.value(way, bound); !math.IsNaN(reach) {
 		a.Reach = &reach
 	}
@@ -69,15 +75,15 @@ func (j judged) atMost(what, way, metric string, limit float64) Asked {
 
 // The automatic choice chooses among these ways; they count if it was not measured.
 func (judged) ways() []string {
-	return []string{wayAuto, wayPreCopy, wayPostCopy, wayHybrid}
+	return []string{moves.WayAuto, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
 }
 
 func (judged) staged() []string { return []string{wayStagedAuto, wayStagedPreCopy, wayStagedHybrid} }
 
-func (j judged) all() []Asked {
+func (j judged) all() []results.Asked {
 	study, name, _ := strings.Cut(strings.TrimPrefix(j.workload, "study "), ": ")
 	switch {
-	case study == "a" && name == busyboxApp().name:
+	case study == "a" && name == services.Busybox().Name:
 		return j.busybox()
 	case study == "a":
 		return j.recogniser()
@@ -91,64 +97,68 @@ func (j judged) all() []Asked {
 	return nil
 }
 
-func (j judged) busybox() []Asked {
-	ways := append(j.ways(), wayCold)
-	return []Asked{
-		j.atMost("handoff", j.best(metricHandoff, ways...), metricHandoff, askedBusyboxHandoff),
-		j.atMost("downtime", j.best(metricDowntime, ways...), metricDowntime, askedBusyboxDowntime),
+func (j judged) busybox() []results.Asked {
+	ways := append(j.ways(), moves.WayCold)
+	return []results.Asked{
+		j.atMost("handoff", j.best(results.Handoff, ways...), results.Handoff, askedBusyboxHandoff),
+		j.atMost("downtime", j.best(results.Downtime, ways...), results.Downtime, askedBusyboxDowntime),
 	}
 }
 
 // recogniser may send as much as in the study, or as much as was written since it was staged, if that is
 // less.
-func (j judged) recogniser() []Asked {
-	staged := j.best(metricSent, j.staged()...)
-	most := j.value(wayStudy, metricSent)
-	if written := j.value(staged, metricRaw); written < most {
+func (j judged) recogniser() []results.Asked {
+	staged := j.best(results.Sent, j.staged()...)
+	most := j.value(wayStudy, results.Sent)
+	if written := j.value(staged, results.Raw); written < most {
 		most = written
 	}
-	return []Asked{
-		j.atMost("downtime", j.best(metricDowntime, j.ways()...), metricDowntime, askedFaceDowntime),
-		j.atMost("downtime, staged", j.best(metricDowntime, j.staged()...), metricDowntime,
+	return []results.Asked{
+		j.atMost("downtime", j.best(results.Downtime, j.ways()...), results.Downtime, askedFaceDowntime),
+		j.atMost("downtime, staged", j.best(results.Downtime, j.staged()...), results.Downtime,
 			askedFaceDowntime),
-		j.atMost("sent in the handoff, staged, at most the study's and what was written", staged, metricSent,
+		j.atMost("sent in the handoff, staged, at most the study's and what was written", staged,
+			results.Sent,
 			most),
 	}
 }
 
-func (j judged) coap() []Asked {
-	return []Asked{
-		j.atMost("downtime, 20 times lower than cold's", j.best(metricDowntime, j.ways()...), metricDowntime,
-			j.value(wayRsync, metricDowntime)/askedTimes),
-		j.atMost("total time, at most 1.1 of cold's", j.best(metricTotal, j.ways()...), metricTotal,
-			askedTotalFactor*j.value(wayRsync, metricTotal)),
-		j.atMost("bytes, not compressed, at most cold's", j.best(metricUncompressed, j.ways()...),
-			metricUncompressed, j.value(wayRsync, metricSent)),
+func (j judged) coap() []results.Asked {
+	return []results.Asked{
+		j.atMost("downtime, 20 times lower than cold's", j.best(results.Downtime, j.ways()...),
+			results.Downtime,
+			j.value(moves.WayRsync, results.Downtime)/askedTimes),
+		j.atMost("total time, at most 1.1 of cold's", j.best(results.Total, j.ways()...), results.Total,
+			askedTotalFactor*j.value(moves.WayRsync, results.Total)),
+		j.atMost("bytes, not compressed, at most cold's", j.best(results.Uncompressed, j.ways()...),
+			results.Uncompressed, j.value(moves.WayRsync, results.Sent)),
 	}
 }
 
-func (j judged) follow(name string) []Asked {
-	total := map[string]float64{blankApp().name: askedBlankTotal, videoApp().name: askedVideoTotal}
-	asked := []Asked{j.atMost("downtime", j.best(metricDowntime, j.ways()...), metricDowntime,
+func (j judged) follow(name string) []results.Asked {
+	total := map[string]float64{services.Blank().Name: askedBlankTotal,
+		services.Video().Name: askedVideoTotal}
+	asked := []results.Asked{j.atMost("downtime", j.best(results.Downtime, j.ways()...), results.Downtime,
 		askedFollowDowntime)}
 	if workload, absent := strings.CutSuffix(name, imageNotThere); absent {
 		name = workload
-		asked = append(asked, j.atMost("total time", j.best(metricTotal, j.ways()...), metricTotal,
+		asked = append(asked, j.atMost("total time", j.best(results.Total, j.ways()...), results.Total,
 			total[name]))
 	} else {
 		asked = append(asked,
-			j.atMost("downtime, staged", j.best(metricDowntime, j.staged()...), metricDowntime,
+			j.atMost("downtime, staged", j.best(results.Downtime, j.staged()...), results.Downtime,
 				askedFollowDowntime),
-			j.atMost("total time, staged", j.best(metricTotal, j.staged()...), metricTotal, askedStagedTotal))
+			j.atMost("total time, staged", j.best(results.Total, j.staged()...), results.Total,
+				askedStagedTotal))
 	}
 	return append(asked, j.atMost("the picture stands still", j.best(metricStill, j.ways()...), metricStill,
 		0))
 }
 
-func (j judged) broker() []Asked {
-	none := j.value(wayStopRsync, metricDowntime) / askedTimes
-	return []Asked{
-		j.atMost("downtime, 20 times lower than with no checkpoint", j.best(metricDowntime, j.ways()...),
-			metricDowntime, none),
+func (j judged) broker() []results.Asked {
+	none := j.value(wayStopRsync, results.Downtime) / askedTimes
+	return []results.Asked{
+		j.atMost("downtime, 20 times lower than with no checkpoint", j.best(results.Downtime, j.ways()...),
+			results.Downtime, none),
 	}
 }

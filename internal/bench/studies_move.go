@@ -2,40 +2,42 @@ package bench
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
+	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/migration"
 )
 
 // request moves the container to the other node.
-func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measurement, error) {
+func request(ctx context.Context, g *services.Container, mode migration.Mode) ([]results.Measurement, error) {
 	var report migration.Report
-	command := []string{"migrate", g.container(), other(g.at), "--json", "--mode"}
+	command := []string{"migrate", g.Container(), testbed.Other(g.At), "--json", "--mode"}
 	switch mode {
 	case modeStopped:
 		command = append(command, string(migration.Restart), "--checkpoints", "0")
 	default:
 		command = append(command, string(mode))
 	}
-	sent, err := g.bed.counted(func() error { return g.ask(ctx, &report, command...) })
+	sent, err := g.Bed.Counted(func() error { return g.Ask(ctx, &report, command...) })
 	if err != nil {
 		return nil, err
 	}
-	g.at = report.Target
+	g.At = report.Target
 	b := report.Bytes
-	measured := append(fromReport(report), fromPush(report)...)
+	measured := append(moves.FromReport(report), moves.FromPush(report)...)
 	for i := range measured {
-		if m := &measured[i]; m.metric == metricSent {
-			m.value += float64(b.FilesPrecopy + b.Layers) // of files, it has the bytes sent in the freeze
+		if m := &measured[i]; m.Metric == results.Sent {
+			m.Value += float64(b.FilesPrecopy + b.Layers) // of files, it has the bytes sent in the freeze
 		}
 	}
-	measured = append(measured, phasesOf(report, false, metricStep)...)
+	measured = append(measured, moves.PhasesOf(report, false, metricStep)...)
 	return append(measured,
-		measurement{metricLink, sent}, measurement{metricLayers, float64(b.Layers)},
-		measurement{metricFreezeBytes, float64(b.MemoryFinal + b.FilesFinal)},
+		results.Measurement{results.Link, sent}, results.Measurement{results.Layers, float64(b.Layers)},
+		results.Measurement{results.FreezeBytes, float64(b.MemoryFinal + b.FilesFinal)},
 	), nil
 }
 
@@ -43,30 +45,21 @@ func (g *godwitApp) request(ctx context.Context, mode migration.Mode) ([]measure
 const modeStopped migration.Mode = "restart 0"
 
 // stage copies the container's memory to the other node before the request to move.
-func (g *godwitApp) stage(ctx context.Context) ([]measurement, error) {
+func stage(ctx context.Context, g *services.Container) ([]results.Measurement, error) {
 	began := time.Now()
-	sent, err := g.bed.counted(func() error {
-		_, err := g.bed.exec(ctx, g.at, program, "stage", g.container(), other(g.at))
+	sent, err := g.Bed.Counted(func() error {
+		_, err := g.Bed.Exec(ctx, g.At, testbed.Program, "stage", g.Container(), testbed.Other(g.At))
 		return err
 	})
-	return []measurement{{metricStage, time.Since(began).Seconds()}, {metricStageBytes, sent}}, err
-}
-
-// removeVolume removes a volume of Godwit's from a node that may have it.
-func (b *bed) removeVolume(node, name string) error {
-	path, err := b.path(node, filepath.Join(godwitVolumes, name))
-	if err != nil {
-		return err
-	}
-	return os.RemoveAll(path)
+	return []results.Measurement{{metricStage, time.Since(began).Seconds()}, {metricStageBytes, sent}}, err
 }
 
 // forgetNamed removes an image from a node that may have it.
-func (b *bed) forgetNamed(ctx context.Context, node, name string) error {
-	out, err := b.exec(ctx, node, program, "image", "ls")
+func forgetNamed(ctx context.Context, b *testbed.Bed, node, name string) error {
+	out, err := b.Exec(ctx, node, testbed.Program, "image", "ls")
 	if err != nil || !strings.Contains(out, "localhost/"+name+":") {
 		return err
 	}
-	_, err = b.exec(ctx, node, program, "image", "rm", name)
+	_, err = b.Exec(ctx, node, testbed.Program, "image", "rm", name)
 	return err
 }

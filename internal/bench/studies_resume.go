@@ -8,36 +8,38 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // keepEvery is how often intermediate results are saved: on slow links the whole suite takes days.
 const keepEvery = 20 * time.Second
 
 // readResult reads a file of WriteFile. A missing file is an empty result.
-func readResult(path string) (Result, error) {
+func readResult(path string) (results.Result, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Result{}, nil
+		return results.Result{}, nil
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("result of an earlier benchmark: %w", err)
+		return results.Result{}, fmt.Errorf("result of an earlier benchmark: %w", err)
 	}
-	var r Result
+	var r results.Result
 	if err := json.Unmarshal(data, &r); err != nil {
-		return Result{}, fmt.Errorf("result of an earlier benchmark: %s: %w", path, err)
+		return results.Result{}, fmt.Errorf("result of an earlier benchmark: %s: %w", path, err)
 	}
 	return r, nil
 }
 
 // goOn loads earlier measurements, if the configuration says so.
-func (s *suite) goOn() error {
-	if !s.config.Resume {
+func (s *studyRun) goOn() error {
+	if !s.Config.Resume {
 		return nil
 	}
-	if s.config.File == "" {
+	if s.Config.File == "" {
 		return errors.New("to go on with what was measured before, its file must be named")
 	}
-	earlier, err := readResult(s.config.File)
+	earlier, err := readResult(s.Config.File)
 	if err != nil || len(earlier.Rows) == 0 {
 		return err
 	}
@@ -45,7 +47,7 @@ func (s *suite) goOn() error {
 }
 
 // goOnWith adds earlier measurements. Failed ways are tried again.
-func (s *suite) goOnWith(earlier Result) error {
+func (s *studyRun) goOnWith(earlier results.Result) error {
 	was, now := earlier.Host, s.host
 	was.Load, now.Load = 0, 0
 	if earlier.Suite != suiteStudies || was != now {
@@ -53,72 +55,75 @@ func (s *suite) goOnWith(earlier Result) error {
 			"begin anew, in another file",
 			earlier.Suite, was, suiteStudies, now)
 	}
-	s.began, s.traces = earlier.Started, earlier.Traces
+	s.Began, s.traces = earlier.Started, earlier.Traces
 	for _, row := range earlier.Rows {
 		if len(row.Samples) == 0 { // published, or failed
 			continue
 		}
 		one := s.known(row.Workload, row.Link, row.Way)
 		if one == nil {
-			one = &series{workload: row.Workload, link: row.Link, way: row.Way, runs: len(row.Samples),
-				samples: map[string][]float64{}}
-			s.series = append(s.series, one)
+			one = &results.Series{Workload: row.Workload, Link: row.Link, Way: row.Way,
+				Runs:    len(row.Samples),
+				Samples: map[string][]float64{}}
+			s.Series = append(s.Series, one)
 		}
-		if len(row.Samples) != one.runs || one.samples[row.Metric] != nil {
+		if len(row.Samples) != one.Runs || one.Samples[row.Metric] != nil {
 			return fmt.Errorf("what was measured before is damaged: %s, %s, %s: %s", row.Workload, row.Link,
 				row.Way, row.Metric)
 		}
-		one.metrics = append(one.metrics, row.Metric)
-		one.samples[row.Metric] = row.Samples
+		one.Metrics = append(one.Metrics, row.Metric)
+		one.Samples[row.Metric] = row.Samples
 	}
 	return nil
 }
 
 // known returns the measurements of a way; nil: none.
-func (s *suite) known(workload, link, way string) *series {
-	i := slices.IndexFunc(s.series, func(one *series) bool {
-		return one.workload == workload &&
-			one.link == link && one.way == way
+func (s *studyRun) known(workload, link, way string) *results.Series {
+	i := slices.IndexFunc(s.Series, func(one *results.Series) bool {
+		return one.Workload == workload &&
+			one.Link == link && one.Way == way
 	})
 	if i < 0 {
 		return nil
 	}
-	return s.series[i]
+	return s.Series[i]
 }
 
 // lacks reports whether a way needs more runs, over any of these links.
-func (s *suite) lacks(t trial, links []string, way string) bool {
+func (s *studyRun) lacks(t trial, links []string, way string) bool {
 	return slices.ContainsFunc(links, func(link string) bool {
 		one := s.known(t.title(), link, way)
-		return one == nil || one.runs < t.runs
+		return one == nil || one.Runs < t.runs
 	})
 }
 
 // lacking returns the ways that need more runs.
-func (s *suite) lacking(t trial, links []string, ways []string) []string {
+func (s *studyRun) lacking(t trial, links []string, ways []string) []string {
 	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !s.lacks(t, links, way) })
 }
 
 // measured adds the measurements of one run, and a client's answers, and saves the result if that was not
 // done for a while.
-func (s *suite) measured(one *series, measured []measurement, points [][2]float64) error {
-	one.add(measured)
+func (s *studyRun) measured(one *results.Series, measured []results.Measurement, points [][2]float64) error {
+	one.Add(measured)
 	if len(points) > 0 {
-		s.traces = append(s.traces, Trace{one.workload, one.link, one.way, one.runs, points})
+		s.traces = append(s.traces,
+			results.Trace{Workload: one.Workload, Link: one.Link, Way: one.Way, Run: one.Runs,
+				Points: points})
 	}
-	if s.config.File == "" || time.Since(s.kept) < keepEvery {
+	if s.Config.File == "" || time.Since(s.kept) < keepEvery {
 		return nil
 	}
 	s.kept = time.Now()
-	return s.resultOfStudies().WriteFile(s.config.File)
+	return s.resultOfStudies().WriteFile(s.Config.File)
 }
 
 // resultOfStudies returns the result so far.
-func (s *suite) resultOfStudies() Result {
-	result := Result{Suite: suiteStudies, Host: s.host, Started: s.began.UTC(), Rows: []Row{},
+func (s *studyRun) resultOfStudies() results.Result {
+	result := results.Result{Suite: suiteStudies, Host: s.host, Started: s.Began.UTC(), Rows: []results.Row{},
 		Traces: s.traces}
-	for _, one := range s.series {
-		result.Rows = append(result.Rows, one.rows()...)
+	for _, one := range s.Series {
+		result.Rows = append(result.Rows, one.Rows()...)
 	}
 	result.Rows = withPublished(inOrder(result.Rows))
 	result.Asked = judgeStudies(result.Rows)

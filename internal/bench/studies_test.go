@@ -1,56 +1,62 @@
 package bench
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/services"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // shortTrials move the small workloads of the studies, so that each mode has its turn; if the environment
 // says so, all workloads in all modes, RabbitMQ with fewer messages.
 func shortTrials() []trial {
-	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
-	system := blankApp()
-	system.image = "system"
+	modes := []string{moves.WayAuto, moves.WayCold, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
+	system := services.Blank()
+	system.Image = "system"
 	short := []trial{
-		{study: "a", app: busyboxApp(), ways: []string{wayRsync, wayAuto, wayStagedHybrid}},
-		{study: "c", app: system, ways: []string{wayPreCopy, wayPostCopy}},
+		{study: "a", app: services.Busybox(), ways: []string{moves.WayRsync, moves.WayAuto, wayStagedHybrid}},
+		{study: "c", app: system, ways: []string{moves.WayPreCopy, moves.WayPostCopy}},
 	}
 	if os.Getenv("GODWIT_STUDIES") == "all" {
-		short[0].ways, short[1].ways = append([]string{wayRsync, wayStagedHybrid}, modes...), modes
+		short[0].ways, short[1].ways = append([]string{moves.WayRsync, wayStagedHybrid}, modes...), modes
 		short = append(short,
-			trial{study: "a", app: recogniserApp(), ways: append(modes, wayRsync)},
-			trial{study: "b", app: coapApp(500), ways: append(modes, wayRsync, wayLazy)},
-			trial{study: "c", app: videoApp(), ways: modes},
-			trial{study: "c", app: blankApp(), ways: []string{wayPreCopy}, absent: true},
-			trial{study: "d", app: brokerApp(20e6, 20),
-				ways: append(modes, wayRestart, wayStopped, wayRestartRsync)},
+			trial{study: "a", app: services.Recogniser(), ways: append(modes, moves.WayRsync)},
+			trial{study: "b", app: services.CoAP(500), ways: append(modes, moves.WayRsync, moves.WayLazy)},
+			trial{study: "c", app: services.Video(), ways: modes},
+			trial{study: "c", app: services.Blank(), ways: []string{moves.WayPreCopy}, absent: true},
+			trial{study: "d", app: services.Broker(20e6, 20),
+				ways: append(modes, moves.WayRestart, moves.WayStopped, wayRestartRsync)},
 		)
 	}
 	for i := range short {
-		short[i].links, short[i].runs = []string{linkFast}, 1
+		short[i].links, short[i].runs = []string{testbed.LinkFast}, 1
 	}
 	return short
 }
 
 func TestStudies(t *testing.T) {
 	t.Parallel()
-	config := quickConfig(t, build(t))
+	config := benchtest.Config(t, benchtest.Build(t))
 	result, err := studies(t.Context(), config, shortTrials())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range shortTrials() {
 		for _, way := range s.ways {
-			for _, metric := range []string{metricDowntime, metricTotal, metricTotalLimit} {
-				if row := find(result.Rows, s.title(), linkFast, way, metric); row == nil ||
+			for _, metric := range []string{results.Downtime, results.Total, metricTotalLimit} {
+				if row := results.Find(result.Rows, s.title(), testbed.LinkFast, way, metric); row == nil ||
 					len(row.Samples) != 1 || *row.Median <= 0 {
 					t.Errorf("%s, %s: %s is %+v, want one sample", s.title(), way, metric, row)
 				}
 			}
-			if row := find(result.Rows, s.title(), linkFast, way, metricGap); isGodwit(way) &&
+			if row := results.Find(result.Rows, s.title(), testbed.LinkFast, way,
+				results.Gap); testbed.IsGodwit(way) &&
 				(row == nil || *row.Median <= 0) {
 				t.Errorf("%s, %s: the client's longest gap is %+v", s.title(), way, row)
 			}
@@ -62,14 +68,14 @@ func TestStudies(t *testing.T) {
 		}
 	}
 	for _, trace := range result.Traces {
-		if len(trace.Points) < settled {
+		if len(trace.Points) < services.Settled {
 			t.Errorf("%s, %s: the client had %d answers", trace.Workload, trace.Way, len(trace.Points))
 		}
 	}
 	if err := result.WriteFile(filepath.Join(t.TempDir(), "result.json")); err != nil {
 		t.Error(err)
 	}
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
 }
@@ -80,7 +86,7 @@ func TestTrials(t *testing.T) {
 	for _, s := range trials() {
 		for _, link := range s.links {
 			known[s.title()+link] = true
-			if _, err := parseLink(link); err != nil {
+			if _, err := testbed.ParseLink(link); err != nil {
 				t.Errorf("%s: %v", s.title(), err)
 			}
 		}
@@ -91,7 +97,7 @@ func TestTrials(t *testing.T) {
 		}
 	}
 	for _, p := range publishedFigures() {
-		of := trial{study: p.study, app: app{name: p.app}}
+		of := trial{study: p.study, app: services.App{Name: p.app}}
 		if !known[of.title()+p.link] {
 			t.Errorf("figures are published of %s, %s, which is not measured", of.title(), p.link)
 		}
@@ -99,77 +105,59 @@ func TestTrials(t *testing.T) {
 }
 
 func TestSelectedTrials(t *testing.T) {
-	chosen, err := Config{Studies: []string{"a"}, Quick: true, Ways: []string{"godwit"}}.selectedTrials()
+	chosen, err := selectedTrials(
+		testbed.Config{Studies: []string{"a"}, Quick: true, Ways: []string{"godwit"}})
 	if err != nil || len(chosen) != 2 {
 		t.Fatalf("%d trials, %v", len(chosen), err)
 	}
-	quick, err := Config{Quick: true}.selectedTrials()
+	quick, err := selectedTrials(testbed.Config{Quick: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, study := range []string{"a", "b", "c", "d"} {
 		if !slices.ContainsFunc(quick,
-			func(one trial) bool { return one.study == study && slices.Contains(one.ways, wayAuto) }) {
+			func(one trial) bool { return one.study == study && slices.Contains(one.ways, moves.WayAuto) }) {
 			t.Errorf("a quick run has nothing of study %s that auto does", study)
 		}
 	}
 	for _, one := range chosen {
 		if len(one.links) != 1 ||
-			slices.ContainsFunc(one.ways, func(way string) bool { return !isGodwit(way) }) {
+			slices.ContainsFunc(one.ways, func(way string) bool { return !testbed.IsGodwit(way) }) {
 			t.Errorf("%s: over %q by %q", one.title(), one.links, one.ways)
 		}
 	}
-	for _, bad := range []Config{{Studies: []string{"e"}}, {Links: []string{"fast"}},
+	for _, bad := range []testbed.Config{{Studies: []string{"e"}}, {Links: []string{"fast"}},
 		{Ways: []string{"pigeon"}}} {
-		if _, err := bad.selectedTrials(); err == nil {
+		if _, err := selectedTrials(bad); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
 	}
 }
 
-// TestInterval compares with tables of the intervals of order statistics: of 6 samples all, of 9 the 2nd to
-// the 8th, of 20 the 6th to the 15th.
-func TestInterval(t *testing.T) {
-	for _, want := range []struct {
-		samples, low, high int
-		certainty          float64
-	}{{1, 1, 1, 0}, {2, 1, 2, 0.5}, {5, 1, 5, 0.9375}, {6, 1, 6, 0.96875}, {9, 2, 8, 0.9609},
-		{20, 6, 15, 0.9586}} {
-		var samples []float64
-		for i := range want.samples {
-			samples = append(samples, float64(want.samples-i))
-		}
-		low, high, certainty := interval(samples)
-		if low != float64(want.low) || high != float64(want.high) ||
-			math.Abs(certainty-want.certainty) > 1e-4 {
-			t.Errorf("%d samples: from %v to %v with %v, want %+v", want.samples, low, high, certainty, want)
-		}
-	}
-}
-
 func TestJudgeStudies(t *testing.T) {
-	workload := (&trial{study: "a", app: recogniserApp()}).title()
-	value := func(way, metric string, v float64) Row {
-		return Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
+	workload := (&trial{study: "a", app: services.Recogniser()}).title()
+	value := func(way, metric string, v float64) results.Row {
+		return results.Row{Workload: workload, Link: linkStudyA20, Way: way, Metric: metric, Median: &v}
 	}
-	rows := []Row{
-		value(wayCold, metricDowntime, 20), value(wayHybrid, metricDowntime, 0.3),
-		value(wayPostCopy, metricDowntime, 0.2),
-		value(wayStagedHybrid, metricSent, 30*mega), value(wayPostCopy, metricDowntimeLimit, 0.1),
+	rows := []results.Row{
+		value(moves.WayCold, results.Downtime, 20), value(moves.WayHybrid, results.Downtime, 0.3),
+		value(moves.WayPostCopy, results.Downtime, 0.2),
+		value(wayStagedHybrid, results.Sent, 30*mega), value(moves.WayPostCopy, metricDowntimeLimit, 0.1),
 	}
 	asked := judgeStudies(withPublished(rows))
 	if len(asked) != 2 {
 		t.Fatalf("asked: %+v", asked)
 	}
-	if down := asked[0]; down.Value != 0.2 || !down.Met || down.Way != wayPostCopy || down.Reach == nil ||
+	if down := asked[0]; down.Value != 0.2 || !down.Met || down.Way != moves.WayPostCopy ||
+		down.Reach == nil ||
 		*down.Reach != 0.1 {
 		t.Errorf("downtime: %+v", down)
 	}
 	if sent := asked[1]; sent.Limit != 21.2*mega || sent.Met {
 		t.Errorf("sent: %+v", sent)
 	}
-	asked = judgeStudies(withPublished(append(rows, value(wayAuto, metricDowntime, 0.9))))
-	if down := asked[0]; down.Way != wayAuto || down.Met {
+	asked = judgeStudies(withPublished(append(rows, value(moves.WayAuto, results.Downtime, 0.9))))
+	if down := asked[0]; down.Way != moves.WayAuto || down.Met {
 		t.Errorf("with the automatic choice measured, which is what counts: %+v", down)
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // inOrder groups the rows of the same workload and link, in the order of the ways, and adds their
 // certainty.
-func inOrder(rows []Row) []Row {
+func inOrder(rows []results.Row) []results.Row {
 	type cell struct{ workload, link string }
 	var cells []cell
 	for _, row := range rows {
@@ -20,14 +22,14 @@ func inOrder(rows []Row) []Row {
 	titles := StudyTitles() // the rows of several runs may be in any order
 	slices.SortStableFunc(cells,
 		func(x, y cell) int { return slices.Index(titles, x.workload) - slices.Index(titles, y.workload) })
-	place := func(r Row) int {
+	place := func(r results.Row) int {
 		return slices.Index(cells, cell{r.Workload, r.Link})*len(StudyWays()) +
 			slices.Index(StudyWays(), r.Way)
 	}
-	slices.SortStableFunc(rows, func(x, y Row) int { return place(x) - place(y) })
+	slices.SortStableFunc(rows, func(x, y results.Row) int { return place(x) - place(y) })
 	for i, row := range rows {
 		if len(row.Samples) > 0 {
-			low, high, certainty := interval(row.Samples)
+			low, high, certainty := results.Interval(row.Samples)
 			rows[i].Interval, rows[i].Certainty = &[2]float64{low, high}, certainty
 		}
 	}
@@ -35,7 +37,7 @@ func inOrder(rows []Row) []Row {
 }
 
 // writeStudies prints a table for each workload and link.
-func (r Result) writeStudies(w io.Writer) {
+func writeStudies(r results.Result, w io.Writer) {
 	fmt.Fprintln(w, "median (interval that has it with 95 % certainty, or all that was seen in fewer than "+
 		"6 runs);")
 	fmt.Fprintln(w, `"limit" is what the bytes that were sent need at the link's bandwidth`)
@@ -45,19 +47,21 @@ func (r Result) writeStudies(w io.Writer) {
 			ways = slices.Insert(ways, 0, row.Way)
 		}
 	}
-	r.writeWays(w, wayTable{
-		columns: []column{
-			{"downtime", metricDowntime}, {"limit", metricDowntimeLimit}, {"handoff", metricHandoff},
-			{"total", metricTotal},
-			{"limit", metricTotalLimit}, {"sent", metricSent}, {"before the request", metricStageBytes},
-			{"client waited", metricGap},
+	r.WriteWays(w, results.WayTable{
+		Columns: []results.Column{
+			{"downtime", results.Downtime}, {"limit", metricDowntimeLimit}, {"handoff", results.Handoff},
+			{"total", results.Total},
+			{"limit", metricTotalLimit}, {"sent", results.Sent}, {"before the request", metricStageBytes},
+			{"client waited", results.Gap},
 			{"picture stood still", metricStill},
 		},
-		ways: ways,
-		remark: func(workload, link, way string, cells []string) string {
-			if row := find(r.Rows, workload, link, way, metricDowntime); row != nil && row.Interval != nil &&
+		Ways: ways,
+		Remark: func(workload, link, way string, cells []string) string {
+			if row := results.Find(r.Rows, workload, link, way, results.Downtime); row != nil &&
+				row.Interval != nil &&
 				len(row.Samples) > 1 {
-				cells[0] += fmt.Sprintf(" (%s .. %s)", seconds(row.Interval[0]), seconds(row.Interval[1]))
+				cells[0] += fmt.Sprintf(" (%s .. %s)", results.Seconds(row.Interval[0]),
+					results.Seconds(row.Interval[1]))
 			}
 			return ""
 		},

@@ -3,11 +3,14 @@ package bench
 import (
 	"fmt"
 	"slices"
+
+	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/services"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
 // The ways that only the suite studies has.
 const (
-	wayAuto          = "godwit auto"
 	wayStagedPreCopy = "godwit staged pre-copy" // with a copy of the memory before the request
 	wayStagedHybrid  = "godwit staged hybrid"
 	wayStagedAuto    = "godwit staged auto"
@@ -18,15 +21,15 @@ const (
 // StudyWays lists the ways of the suite studies.
 func StudyWays() []string {
 	return []string{
-		wayRsync, wayPreDump, wayLazy, wayPodman, wayStopRsync, wayRestartRsync, wayAuto, wayCold, wayPreCopy,
-		wayPostCopy, wayHybrid,
-		wayStagedAuto, wayStagedPreCopy, wayStagedHybrid, wayRestart, wayStopped,
+		moves.WayRsync, moves.WayPreDump, moves.WayLazy, moves.WayPodman, wayStopRsync, wayRestartRsync,
+		moves.WayAuto, moves.WayCold, moves.WayPreCopy,
+		moves.WayPostCopy, moves.WayHybrid,
+		wayStagedAuto, wayStagedPreCopy, wayStagedHybrid, moves.WayRestart, moves.WayStopped,
 	}
 }
 
 // Metrics of the suite studies.
 const (
-	metricFreezeBytes   = "freeze_bytes"           // memory and files sent in the freeze
 	metricDowntimeLimit = "downtime_limit_seconds" // minimum for these bytes at the link's bandwidth
 	metricTotalLimit    = "total_limit_seconds"    // the same for all bytes sent
 	metricStep          = "step_%s_seconds"        // a phase in which the container runs
@@ -55,7 +58,7 @@ const imageNotThere = ", image not there"
 // trial is one workload of a study.
 type trial struct {
 	study  string
-	app    app
+	app    services.App
 	links  []string // a quick run uses the first
 	ways   []string
 	absent bool     // the target has no part of the image
@@ -65,50 +68,62 @@ type trial struct {
 }
 
 func (t *trial) title() string {
-	title := fmt.Sprintf("study %s: %s", t.study, t.app.name)
+	title := fmt.Sprintf("study %s: %s", t.study, t.app.Name)
 	if t.absent {
 		title += imageNotThere
 	}
 	return title
 }
 
-func (t *trial) turns() turns { return turns{t.title(), &t.ways, &t.runs, t.quick} }
+func (t *trial) turns() testbed.Turns {
+	return testbed.Turns{Title: t.title(), Ways: &t.ways, Runs: &t.runs, Quick: t.quick}
+}
 
 // trials returns the trials of the suite studies. Six runs are the fewest whose lowest and highest enclose
 // the median with 95 % certainty.
 func trials() []trial {
-	modes := []string{wayAuto, wayCold, wayPreCopy, wayPostCopy, wayHybrid}
+	modes := []string{moves.WayAuto, moves.WayCold, moves.WayPreCopy, moves.WayPostCopy, moves.WayHybrid}
 	staged := append(slices.Clone(modes), wayStagedAuto, wayStagedPreCopy, wayStagedHybrid)
-	peers := []string{wayRsync, wayPreDump, wayLazy, wayPodman}
+	peers := []string{moves.WayRsync, moves.WayPreDump, moves.WayLazy, moves.WayPodman}
 	with := slices.Concat[[]string]
 	studyA := []string{linkStudyA100, linkStudyA5, linkStudyA10, linkStudyA20, linkStudyA50, linkStudyA500}
-	fast := []string{linkFast}
-	follow := with([]string{wayRsync, wayPreDump}, staged)
+	fast := []string{testbed.LinkFast}
+	follow := with([]string{moves.WayRsync, moves.WayPreDump}, staged)
 	return []trial{
-		{study: "a", app: busyboxApp(), links: studyA, ways: with(peers, staged),
+		{study: "a", app: services.Busybox(), links: studyA, ways: with(peers, staged),
 			few: with(peers, modes, []string{wayStagedAuto}), runs: 6, quick: 1},
 		{
-			study: "a", app: recogniserApp(), links: studyA, ways: with(peers, staged), runs: 6, quick: 1,
-			few: []string{wayRsync, wayPreDump, wayAuto, wayCold, wayPostCopy, wayStagedAuto},
+			study: "a", app: services.Recogniser(), links: studyA, ways: with(peers, staged), runs: 6,
+			quick: 1,
+			few: []string{moves.WayRsync, moves.WayPreDump, moves.WayAuto, moves.WayCold, moves.WayPostCopy,
+				wayStagedAuto},
 		},
 		{
-			study: "b", app: coapApp(500), links: []string{linkManagement, linkMobility},
+			study: "b", app: services.CoAP(500), links: []string{linkManagement, testbed.LinkMobility},
 			ways: with(peers, modes), runs: 6, quick: 1,
-			few: with([]string{wayRsync, wayPreDump, wayLazy}, modes),
+			few: with([]string{moves.WayRsync, moves.WayPreDump, moves.WayLazy}, modes),
 		},
-		{study: "b", app: coapApp(10), links: []string{linkManagement, linkMobility},
+		{study: "b", app: services.CoAP(10), links: []string{linkManagement, testbed.LinkMobility},
 			ways: with(peers, modes), runs: 6},
-		{study: "c", app: blankApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
-		{study: "c", app: blankApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6,
+		{study: "c", app: services.Blank(), links: fast, ways: with(peers, staged), few: follow, runs: 6,
 			quick: 1},
-		{study: "c", app: videoApp(), links: fast, ways: with(peers, staged), few: follow, runs: 6, quick: 1},
-		{study: "c", app: videoApp(), links: fast, ways: modes, few: []string{wayAuto}, absent: true, runs: 6,
+		{study: "c", app: services.Blank(), links: fast, ways: modes, few: []string{moves.WayAuto},
+			absent: true,
+			runs:   6,
+			quick:  1},
+		{study: "c", app: services.Video(), links: fast, ways: with(peers, staged), few: follow, runs: 6,
 			quick: 1},
+		{study: "c", app: services.Video(), links: fast, ways: modes, few: []string{moves.WayAuto},
+			absent: true,
+			runs:   6,
+			quick:  1},
 		{
-			study: "d", app: brokerApp(400e6, 100), links: []string{linkStudyD100, linkStudyD50, linkStudyD},
-			runs: 6, quick: 1,
-			ways: with([]string{wayStopRsync, wayRestartRsync}, modes, []string{wayRestart, wayStopped}),
-			few:  []string{wayStopRsync, wayRestartRsync, wayAuto, wayRestart},
+			study: "d", app: services.Broker(400e6, 100),
+			links: []string{linkStudyD100, linkStudyD50, testbed.LinkStudyD},
+			runs:  6, quick: 1,
+			ways: with([]string{wayStopRsync, wayRestartRsync}, modes,
+				[]string{moves.WayRestart, moves.WayStopped}),
+			few: []string{wayStopRsync, wayRestartRsync, moves.WayAuto, moves.WayRestart},
 		},
 	}
 }

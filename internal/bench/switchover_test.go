@@ -3,96 +3,46 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/godwit/godwit/internal/lab"
-	"github.com/godwit/godwit/internal/lab/labtest"
+	"github.com/godwit/godwit/internal/bench/benchtest"
+	"github.com/godwit/godwit/internal/bench/moves"
+	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
-const testImageCache = "/var/lib/godwit-lab/images"
-
-// programs are the program that is measured and the one that measures in the lab.
-type programs struct{ program, helper string }
-
-// build makes both programs.
-func build(t *testing.T) programs {
-	t.Helper()
-	dir := t.TempDir()
-	made := programs{filepath.Join(dir, "godwit"), filepath.Join(dir, "godwit-lab")}
-	err := errors.Join(labtest.GoBuild(t.Context(), made.program, labtest.Program),
-		labtest.GoBuild(t.Context(), made.helper, labtest.Helper))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
-}
-
-func quickConfig(t *testing.T, made programs) Config {
-	t.Helper()
-	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/")
-	return Config{
-		Lab: fmt.Sprintf("bench-%s-%d", name, os.Getpid()), Program: made.program, Helper: made.helper,
-		ImageCache: testImageCache,
-		Runs:       1, Quick: true, Progress: func(line string) { t.Log(line) },
-	}
-}
-
-// left returns leftovers of a benchmark on the machine.
-func left(t *testing.T, config Config) []string {
-	t.Helper()
-	names, err := lab.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := slices.DeleteFunc(names, func(name string) bool { return name != config.Lab })
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.SplitSeq(string(mounts), "\n") {
-		if strings.Contains(line, benchDir) || strings.Contains(line, config.Lab) {
-			found = append(found, line)
-		}
-	}
-	if exists(benchDir) {
-		found = append(found, benchDir)
-	}
-	return found
-}
-
 func TestSwitchover(t *testing.T) {
-	program := build(t)
-	t.Run("whole", func(t *testing.T) { wholeRun(t, quickConfig(t, program)) })
-	t.Run("interrupted", func(t *testing.T) { interruptedRun(t, quickConfig(t, program)) })
+	program := benchtest.Build(t)
+	t.Run("whole", func(t *testing.T) { wholeRun(t, benchtest.Config(t, program)) })
+	t.Run("interrupted", func(t *testing.T) { interruptedRun(t, benchtest.Config(t, program)) })
 }
 
 // wholeRun measures everything once, over the fast link.
-func wholeRun(t *testing.T, config Config) {
-	podmanBefore := exists(podmanHome)
-	config.Workloads = []string{workloadTiny, workloadRedis, workloadIdle64}
+func wholeRun(t *testing.T, config testbed.Config) {
+	podmanBefore := testbed.Exists(moves.PodmanHome)
+	config.Workloads = []string{moves.WorkloadTiny, moves.WorkloadRedis, workloadIdle64}
 	result, err := Switchover(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, workload := range []string{workloadTiny, workloadRedis} {
-		for _, way := range []string{wayFloor, wayRsync, wayPodman, wayCold, wayPreCopy} {
-			row := find(result.Rows, workload, linkFast, way, metricDowntime)
+	for _, workload := range []string{moves.WorkloadTiny, moves.WorkloadRedis} {
+		for _, way := range []string{moves.WayFloor, moves.WayRsync, moves.WayPodman, moves.WayCold,
+			moves.WayPreCopy} {
+			row := results.Find(result.Rows, workload, testbed.LinkFast, way, results.Downtime)
 			if row == nil || len(row.Samples) != 1 || *row.Median <= 0 {
 				t.Errorf("%s, %s: downtime %+v, want one sample", workload, way, row)
 			}
 		}
 	}
-	if row := find(result.Rows, workloadRedis, linkFast, wayCold, metricSent); row == nil ||
-		*row.Median < redisDataBytes/2 {
-		t.Errorf("Redis moved with %+v, want most of %d bytes", row, redisDataBytes)
+	if row := results.Find(result.Rows, moves.WorkloadRedis, testbed.LinkFast, moves.WayCold,
+		results.Sent); row == nil ||
+		*row.Median < moves.RedisDataBytes/2 {
+		t.Errorf("Redis moved with %+v, want most of %d bytes", row, moves.RedisDataBytes)
 	}
 	// It may be less: parts of its program are not used again.
-	if row := find(result.Rows, workloadIdle64, linkFaster, wayPreCopy, metricGrowth); row == nil ||
+	if row := results.Find(result.Rows, workloadIdle64, testbed.LinkFaster, moves.WayPreCopy,
+		results.Growth); row == nil ||
 		*row.Median < 0.7 || *row.Median > 1.5 {
 		t.Errorf("64 MiB of memory became %+v times as much", row)
 	}
@@ -100,18 +50,18 @@ func wholeRun(t *testing.T, config Config) {
 		t.Errorf("%d things are judged, want 7: %+v", len(result.Asked), result.Asked)
 	}
 	phasesAddUp(t, result)
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
-	if exists(podmanHome) != podmanBefore {
-		t.Errorf("%s was there before: %t, now: %t", podmanHome, podmanBefore, !podmanBefore)
+	if testbed.Exists(moves.PodmanHome) != podmanBefore {
+		t.Errorf("%s was there before: %t, now: %t", moves.PodmanHome, podmanBefore, !podmanBefore)
 	}
 }
 
-func phasesAddUp(t *testing.T, result Result) {
+func phasesAddUp(t *testing.T, result results.Result) {
 	t.Helper()
 	for _, total := range result.Rows {
-		if total.Metric != metricDowntime || total.Way != wayCold && total.Way != wayPreCopy {
+		if total.Metric != results.Downtime || total.Way != moves.WayCold && total.Way != moves.WayPreCopy {
 			continue
 		}
 		sum, downtime := 0.0, total.Samples[0]
@@ -129,8 +79,8 @@ func phasesAddUp(t *testing.T, result Result) {
 }
 
 // interruptedRun stops in the middle: nothing may be left.
-func interruptedRun(t *testing.T, config Config) {
-	config.Workloads = []string{workloadTiny}
+func interruptedRun(t *testing.T, config testbed.Config) {
+	config.Workloads = []string{moves.WorkloadTiny}
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	config.Progress = func(line string) {
@@ -142,7 +92,7 @@ func interruptedRun(t *testing.T, config Config) {
 	if _, err := Switchover(ctx, config); !errors.Is(err, context.Canceled) {
 		t.Errorf("an interrupted benchmark ends with %v, want %v", err, context.Canceled)
 	}
-	if found := left(t, config); len(found) > 0 {
+	if found := benchtest.Left(t, config); len(found) > 0 {
 		t.Errorf("left on the machine: %q", found)
 	}
 }

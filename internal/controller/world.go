@@ -25,6 +25,16 @@ type view struct {
 	index map[string]int // of nodes, by name
 }
 
+// indexes finds nodes that are known.
+func (v view) indexes(names []string) (all []int) {
+	for _, name := range names {
+		if i, found := v.index[name]; found {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 // world describes the cluster for a decision.
 func (c *cluster) world() view {
 	v := view{decide.World{Enforce: c.enforce}, map[string]int{}}
@@ -103,8 +113,10 @@ func (c *cluster) describe(v view, one *api.NodeContainer, node int, busy bool) 
 	d := decide.Container{
 		ID: one.Id, Name: one.Name, Node: node, Busy: busy || one.Moving, Bytes: one.MemoryBytes, Home: -1,
 		Spread: one.Labels[labelSpread], Affinity: one.Labels[labelAffinity],
-		NotBefore: c.failures[one.Id].notBefore(),
+		NotBefore: c.failures[one.Id].notBefore(), Held: c.heldBy(one.Id, v.Nodes[node].Name),
 	}
+	refused, failed := c.tried(one.Id)
+	d.Refused, d.Failed = v.indexes(refused), v.indexes(failed)
 	// A selector that cannot be read allows all nodes; ClusterContainers shows the label.
 	d.Nodes, _ = decide.ParseSelector(one.Labels[labelNodes])
 	if home := c.state.Containers[one.Id].Home; home != "" {

@@ -18,16 +18,17 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/page cli lab lab/image lab/workload lab/workload/pages migration " +
-		"network/wireguard units",
+	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey bench/network " +
+		"bench/page bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
+		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
+	"internal/agent": "access admission api attachment audit cluster criu criu/relief durable engine " +
 		"engine/embedded engine/engines envelopes files " +
-		"files/chunk files/compare files/copies files/image files/inodes forecast frozen gc guard " +
+		"files/copies files/image forecast frozen gc guard " +
 		"inventory journal journal/rebuild kernel latestart lease location memory memory/postcopy migration network " +
 		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
 		"restart sampling staging statedir switchover " +
-		"transfer/dump transfer/kept transfer/layers transfer/link transfer/memory/arriving " +
+		"transfer/anew transfer/dump transfer/files transfer/kept transfer/layers transfer/link transfer/memory/arriving " +
 		"transfer/memory/leaving transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes " +
 		"uplink wire wire/identity wire/stream",
@@ -49,24 +50,46 @@ var mayImport = map[string]string{
 	"internal/api":   "",
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
-	"internal/bench": "api criu engine kernel lab lab/image lab/workload lab/workload/broker " +
-		"lab/workload/coap " +
-		"lab/workload/face lab/workload/pages lab/workload/player lab/workload/tree memory " +
-		"memory/pipeline migration network predict units wire wire/identity",
-	"internal/bench/page": "bench",
-	"internal/cli":        "units",
+	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/moves bench/network " +
+		"bench/postcopy bench/results bench/rounds bench/services bench/testbed engine lab/image " +
+		"lab/workload/pages lab/workload/player migration",
+	"internal/bench/page": "bench/results",
+	// bench/controller: calls the controller's decisions, and otherwise its program.
+	"internal/bench/controller": "api controller controller/store guard uplink wire/identity wire/pinned",
+	"internal/bench/results":    "",
+	"internal/bench/testbed":    "bench/results criu lab lab/image lab/workload/pages units",
+	"internal/bench/benchtest":  "bench/results bench/testbed lab lab/labtest",
+	"internal/bench/moves": "bench/results bench/testbed criu engine lab lab/image lab/workload " +
+		"lab/workload/pages memory migration",
+	"internal/bench/services": "bench/moves bench/testbed lab lab/image lab/workload lab/workload/broker " +
+		"lab/workload/coap lab/workload/face lab/workload/player",
+	"internal/bench/rounds": "bench/moves bench/results bench/testbed criu kernel lab/workload/pages memory " +
+		"memory/pipeline",
+	"internal/bench/network": "bench/results bench/testbed criu network",
+	"internal/bench/idle":    "api bench/moves bench/results bench/testbed lab lab/image wire wire/identity",
+	"internal/bench/engines": "bench/moves bench/results bench/testbed lab/workload migration",
+	"internal/bench/journey": "bench/moves bench/results bench/testbed lab lab/workload/pages migration",
+	"internal/bench/predict": "bench/moves bench/results bench/services bench/testbed lab/workload/pages " +
+		"migration predict",
+	"internal/bench/files": "bench/moves bench/results bench/testbed lab/image lab/workload/tree migration",
+	"internal/bench/postcopy": "bench/moves bench/results bench/testbed lab lab/workload/pages memory " +
+		"migration",
+	"internal/cli": "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
 	"internal/cluster": "api compat guard migration network network/wireguard patience " +
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
+	// await: for tests only.
+	"internal/await": "",
 	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
 	// controller: asks agents; neither the agent nor etcd is linked into it.
-	"internal/controller": "api controller/decide controller/executor controller/store guard migration " +
-		"wire/identity wire/pinned",
+	"internal/controller": "api audit controller/decide controller/executor controller/intake " +
+		"controller/store guard migration wire/identity wire/pinned",
 	"internal/controller/decide":          "",
 	"internal/controller/executor":        "",
+	"internal/controller/intake":          "",
 	"internal/controller/store":           "",
 	"internal/controller/store/etcdstore": "controller/store guard",
 	"internal/controller/store/storetest": "controller/store",
@@ -74,7 +97,9 @@ var mayImport = map[string]string{
 	"internal/criu/descriptors":           "kernel",
 	// criu/examine: looks at running processes; knows no dump.
 	"internal/criu/examine": "criu/descriptors kernel",
-	"internal/criu/vet":     "",
+	// criu/relief: decides when sockets are looked at; criu does what is to be done with them.
+	"internal/criu/relief": "criu",
+	"internal/criu/vet":    "",
 	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
@@ -90,8 +115,12 @@ var mayImport = map[string]string{
 	"internal/engine/contentstore":       "engine engine/oci files files/image patience",
 	"internal/engine/docker": "durable engine engine/checkpoint engine/contentstore engine/mounts " +
 		"engine/oci files files/image files/tarsplit kernel patience",
-	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint engine/mounts files " +
-		"files/regular kernel memory memory/pager patience",
+	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint " +
+		"engine/embedded/account engine/embedded/output engine/mounts files kernel memory memory/pager " +
+		"patience",
+	// engine/embedded/account: knows no container; likewise engine/embedded/output.
+	"internal/engine/embedded/account": "files/regular",
+	"internal/engine/embedded/output":  "engine",
 	// engine/engines: the only list of engines.
 	"internal/engine/engines": "engine engine/containerd engine/docker engine/embedded engine/lxc " +
 		"engine/podman",
@@ -198,7 +227,12 @@ var mayImport = map[string]string{
 		"residual transfer/layers transfer/memory/precopy wire/identity wire/stream",
 	"internal/statedir": "kernel",
 	// switchover: moves packets when it is told to; a migration decides when.
-	"internal/switchover":    "engine guard migration network/hold",
+	"internal/switchover": "engine guard migration network/hold",
+	// transfer/anew: stops and starts a container; a migration decides when, transfer/files moves files.
+	"internal/transfer/anew": "api engine network/hold transfer/progress wire/stream",
+	// transfer/files: no engine, no step of a migration; does not choose what moves.
+	"internal/transfer/files": "api files files/chunk files/compare files/copies guard kernel migration " +
+		"predict transfer/kept transfer/progress wire/stream",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
@@ -223,8 +257,8 @@ var mayImport = map[string]string{
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	// transfer/volumes: decides and hands over; contents travel elsewhere.
-	"internal/transfer/volumes": "api engine files files/shared guard kernel migration transfer/proof " +
-		"wire/identity",
+	"internal/transfer/volumes": "api engine files files/inodes files/shared guard kernel migration " +
+		"transfer/proof wire/identity",
 	"internal/units": "",
 	// uplink: the agent's side of the controller: nothing of the other side is linked into the agent.
 	"internal/uplink": "api durable engine guard kernel migration wire/identity wire/pinned",

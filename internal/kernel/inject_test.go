@@ -31,15 +31,24 @@ type program struct {
 // envWorkloads names a directory in which the workloads are built already, for machines without compilers.
 const envWorkloads = "GODWIT_TEST_WORKLOADS"
 
+// programs are in this directory, as seen from a package of the kernel: there are such packages on two levels.
+func programs() string {
+	const dir = "../memory/testdata"
+	if _, err := os.Stat(dir); err != nil {
+		return "../" + dir
+	}
+	return dir
+}
+
 // workload builds the program for this kind and returns its path.
 func workload(t *testing.T, kind string) string {
 	t.Helper()
 	name := "workload"
-	build := exec.Command("gcc", "-O1", "-pthread", "../memory/testdata/workload/workload.c")
+	build := exec.Command("gcc", "-O1", "-pthread", programs()+"/workload/workload.c")
 	switch {
 	case kind == "go":
 		name = "workload-go"
-		build = exec.Command("go", "build", "../memory/testdata/workload32")
+		build = exec.Command("go", "build", programs()+"/workload32")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	case strings.HasPrefix(kind, "static-"):
 		name = "workload-static"

@@ -38,6 +38,14 @@ const (
 	abroadSocket = 3
 )
 
+var _ = func() bool {
+	if kind := os.Getenv(envServer); kind != "" {
+		fmt.Fprintln(os.Stderr, serveForTest(kind))
+		os.Exit(1)
+	}
+	return true
+}()
+
 // serveForTest listens by MPTCP, tells its port, and echoes one line on each connection.
 func serveForTest(kind string) error {
 	fd, err := socketForTest()

@@ -26,9 +26,6 @@ func TestMain(m *testing.M) {
 		os.Exit(SeizureMain(os.Stdin, os.Stdout))
 	case os.Getenv(envThreads) != "":
 		countInThreads()
-	case os.Getenv(envServer) != "":
-		fmt.Fprintln(os.Stderr, serveForTest(os.Getenv(envServer)))
-		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }

@@ -3,7 +3,7 @@ package page
 import (
 	"slices"
 
-	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 // overview compares how long each workload stood still over each link: as published, with today's tools,
@@ -30,7 +30,7 @@ func representatives() []struct {
 	}
 }
 
-func newOverview(result bench.Result) overview {
+func newOverview(result results.Result) overview {
 	o := overview{Labels: []string{}}
 	for _, r := range representatives() {
 		o.Series = append(o.Series, stack{Label: r.label, Data: []float64{}})
@@ -46,7 +46,7 @@ func newOverview(result bench.Result) overview {
 }
 
 // firstDowntime returns the downtime of the first measured way, or 0.
-func firstDowntime(result bench.Result, s of, ways []string) float64 {
+func firstDowntime(result results.Result, s of, ways []string) float64 {
 	for _, way := range ways {
 		for _, row := range result.Rows {
 			if row.Workload == s.workload && row.Link == s.link && row.Way == way &&

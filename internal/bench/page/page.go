@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
 //go:embed chart.umd.min.js
@@ -28,13 +28,13 @@ type section struct {
 	Title  string `json:"title"`
 	Name   string `json:"-"` // of its place in the page
 	of     of
-	Ways   []string      `json:"ways"`
-	Freeze []stack       `json:"freeze"` // parts of the downtime, in seconds
-	Total  []stack       `json:"total"`  // parts of the whole time, in seconds
-	Bytes  []stack       `json:"bytes"`  // sent bytes, by phase
-	Traces []bench.Trace `json:"traces"` // of the first run of each way
-	Lines  []line        `json:"-"`
-	Notes  []string      `json:"-"`
+	Ways   []string        `json:"ways"`
+	Freeze []stack         `json:"freeze"` // parts of the downtime, in seconds
+	Total  []stack         `json:"total"`  // parts of the whole time, in seconds
+	Bytes  []stack         `json:"bytes"`  // sent bytes, by phase
+	Traces []results.Trace `json:"traces"` // of the first run of each way
+	Lines  []line          `json:"-"`
+	Notes  []string        `json:"-"`
 }
 
 // of identifies a section's workload and link.
@@ -67,7 +67,7 @@ type stack struct {
 
 // document is the input of the layout.
 type document struct {
-	Result   bench.Result
+	Result   results.Result
 	Overview overview
 	Sections []section
 	Columns  []string
@@ -76,7 +76,7 @@ type document struct {
 }
 
 // WriteFile writes the page, completely or not at all.
-func WriteFile(result bench.Result, path string) error {
+func WriteFile(result results.Result, path string) error {
 	content, err := render(result)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
@@ -93,7 +93,7 @@ func WriteFile(result bench.Result, path string) error {
 	return nil
 }
 
-func render(result bench.Result) ([]byte, error) {
+func render(result results.Result) ([]byte, error) {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"amount": amount, "near": near}).Parse(layout)
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func render(result bench.Result) ([]byte, error) {
 }
 
 // sections returns one section for each workload and link, in the order of the rows.
-func sections(result bench.Result) []section {
+func sections(result results.Result) []section {
 	var all []section
 	for i, row := range result.Rows {
 		if i > 0 && row.Workload == result.Rows[i-1].Workload && row.Link == result.Rows[i-1].Link {
@@ -125,7 +125,7 @@ func sections(result bench.Result) []section {
 	return all
 }
 
-func newSection(result bench.Result, workload, link string) section {
+func newSection(result results.Result, workload, link string) section {
 	s := section{Title: workload + ", " + link, of: of{workload, link}}
 	t := table{}
 	for _, row := range result.Rows {
@@ -162,7 +162,7 @@ func newSection(result bench.Result, workload, link string) section {
 type cell struct{ way, metric string }
 
 // table has the rows of a section.
-type table map[cell]bench.Row
+type table map[cell]results.Row
 
 func (t table) value(way, metric string) float64 {
 	if row, ok := t[cell{way, metric}]; ok {
@@ -332,7 +332,7 @@ func amount(value float64, unit string) string {
 }
 
 // near formats the minimum that the link allows, and how near the result is.
-func near(a bench.Asked) string {
+func near(a results.Asked) string {
 	if a.Reach == nil || *a.Reach <= 0 {
 		return ""
 	}

@@ -7,21 +7,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/godwit/godwit/internal/bench"
+	"github.com/godwit/godwit/internal/bench/results"
 )
 
-func row(way, metric string, value float64) bench.Row {
-	return bench.Row{
+func row(way, metric string, value float64) results.Row {
+	return results.Row{
 		Workload: "study a: <b>", Link: "5mbit/50ms", Way: way, Metric: metric,
 		Samples: []float64{value, value}, Median: &value,
 		Interval: &[2]float64{value / 2, value * 2},
 	}
 }
 
-func result() bench.Result {
+func result() results.Result {
 	reach := 0.16
-	return bench.Result{
-		Rows: []bench.Row{
+	return results.Result{
+		Rows: []results.Row{
 			row("runc and rsync", "downtime_seconds", 2), row("runc and rsync", "copy_seconds", 1.5),
 			row("runc and rsync", "sent_bytes", 3e6),
 			row("godwit hybrid", "downtime_seconds", 0.2), row("godwit hybrid", "phase_dump_seconds", 0.05),
@@ -29,9 +29,9 @@ func result() bench.Result {
 			{Workload: "study a: <b>", Link: "5mbit/50ms", Way: "criu pre-dump", Metric: "downtime_seconds",
 				Note: "no </script> soft-dirty"},
 		},
-		Traces: []bench.Trace{{Workload: "study a: <b>", Link: "5mbit/50ms", Way: "godwit hybrid", Run: 1,
+		Traces: []results.Trace{{Workload: "study a: <b>", Link: "5mbit/50ms", Way: "godwit hybrid", Run: 1,
 			Points: [][2]float64{{0, 0.01}, {1, 0.2}}}},
-		Asked: []bench.Asked{{What: "downtime", Unit: "seconds", Limit: 0.5, Value: 0.2, Met: true,
+		Asked: []results.Asked{{What: "downtime", Unit: "seconds", Limit: 0.5, Value: 0.2, Met: true,
 			Reach: &reach}},
 	}
 }

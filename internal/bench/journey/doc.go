@@ -1,0 +1,3 @@
+// Package journey measures what copies that are made ahead of a move gain: a container follows a user along
+// four nodes.
+package journey

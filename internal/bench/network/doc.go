@@ -1,0 +1,2 @@
+// Package network measures the throughput of a TCP connection through each kind of overlay.
+package network

@@ -1,0 +1,7 @@
+package results
+
+const (
+	Kibi = 1 << 10
+	Mebi = 1 << 20
+	Gibi = 1 << 30
+)
