@@ -25,10 +25,12 @@ var mayImport = map[string]string{
 	"internal/agent": "access admission api attachment audit cluster criu criu/relief durable engine " +
 		"engine/embedded engine/engines envelopes files " +
 		"files/copies files/image forecast frozen gc guard " +
-		"inventory journal journal/rebuild kernel latestart lease location memory memory/postcopy migration network " +
+		"inventory journal journal/rebuild kernel latestart lease location memory memory/postcopy migration " +
+		"network " +
 		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
 		"restart sampling staging statedir switchover " +
-		"transfer/anew transfer/dump transfer/files transfer/kept transfer/layers transfer/link transfer/memory/arriving " +
+		"transfer/anew transfer/dump transfer/files transfer/kept transfer/layers transfer/link " +
+		"transfer/memory/arriving " +
 		"transfer/memory/leaving transfer/memory/precopy transfer/memory/push " +
 		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes " +
 		"uplink wire wire/identity wire/stream",
