@@ -79,7 +79,7 @@ func TestTokenCommands(t *testing.T) {
 		"token rm anna --json":           `"id": "ba9876543210"`,
 		"token user --help":              "(default \"operator\")",
 		"token ls --json":                `"name": "anna"`,
-		"token rm --help":                "all tokens of a user",
+		"token rm --help":                "all\ntokens of a user",
 		"token node --help":              "one node can join, once",
 		"token --help":                   "Available Commands",
 		"token user dora --role viewer ": "gwc1.x.y",

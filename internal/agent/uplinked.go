@@ -46,10 +46,9 @@ func (u uplinked) Migrate(ctx context.Context, request *api.MigrateRequest) erro
 
 func (u uplinked) Cancel(id string) error {
 	m, err := u.agent.moves.find(id)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = m.step(migration.Cancel{Reason: "by a user of the controller"})
 	}
-	_, err = m.step(migration.Cancel{Reason: "by a user of the controller"})
 	return err
 }
 

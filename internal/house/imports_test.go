@@ -18,8 +18,9 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey bench/network " +
-		"bench/page bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab lab/image lab/workload " +
+	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey " +
+		"bench/network bench/page bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab " +
+		"lab/image lab/workload " +
 		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster criu criu/relief durable engine " +
@@ -55,9 +56,9 @@ var mayImport = map[string]string{
 	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/moves bench/network " +
 		"bench/postcopy bench/results bench/rounds bench/services bench/testbed engine lab/image " +
 		"lab/workload/pages lab/workload/player migration",
-	"internal/bench/page": "bench/results",
 	// bench/controller: calls the controller's decisions, and otherwise its program.
 	"internal/bench/controller": "api controller controller/store guard uplink wire/identity wire/pinned",
+	"internal/bench/page":       "bench/results",
 	"internal/bench/results":    "",
 	"internal/bench/testbed":    "bench/results criu lab lab/image lab/workload/pages units",
 	"internal/bench/benchtest":  "bench/results bench/testbed lab lab/labtest",
