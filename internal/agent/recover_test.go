@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/transfer/kept"
@@ -32,6 +33,8 @@ func newTestAgent(t *testing.T) *Agent {
 		reservations: reserve.New(),
 		residuals:    residual.New(residual.Config{}),
 		engines:      engine.NewSet((*embedded.Engine)(nil)), // nobody asks it
+		embedded:     &embedded.Engine{},
+		network:      &network.Network{},
 	}
 	var err error
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
