@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/control"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/latestart"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/switchover"
@@ -36,7 +38,7 @@ type source struct {
 	move       *move
 	definition engine.Definition
 	target     identity.Node
-	control    sourceControl
+	control    *control.Source
 
 	// What the steps leave for later ones. After a crash all of it is gone, and the undos do without.
 	settings    settings
@@ -73,9 +75,7 @@ func newSource(agent *Agent, m *move, definition engine.Definition, node identit
 	s.volumes = agent.volumes.Leave(definition, node, m.tracker.Spec.Mode,
 		func() bool { return s.packets.StoppedNow() })
 	s.settings.Set(p.settings)
-	s.control = sourceControl{
-		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
-	}
+	s.control = control.NewSource(agent.ctx, agent.lineTo(node, m.Move), sourceEnd{s})
 	s.frozen, s.link, s.packets = s.newFrozen(), s.newLink(p.early), s.newPackets()
 	s.files, s.anew = s.newFiles(), s.newAnew()
 	s.memory = s.newMemory(p)
@@ -96,15 +96,18 @@ func (s *source) imagesDir() string {
 
 func (s *source) id() string { return s.move.tracker.Spec.ID }
 
-func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, error) {
+// Do does a step of the source.
+func (s *source) Do(ctx context.Context, step migration.StepName) (time.Time, error) {
 	return s.steps(s.move.tracker.Spec.Mode).do(ctx, step)
 }
 
-func (s *source) undo(ctx context.Context, step migration.StepName) error {
+// Undo undoes a step of the source.
+func (s *source) Undo(ctx context.Context, step migration.StepName) error {
 	return s.steps(s.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
-func (s *source) check(context.Context) (engine.Outcome, time.Time, error) {
+// Check fails: nothing arrives here.
+func (s *source) Check(context.Context) (engine.Outcome, time.Time, error) {
 	return "", time.Time{}, errors.New("nothing arrives at the source")
 }
 
@@ -118,7 +121,7 @@ func (s *source) examine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n := s.agent.moves.entered(s.definition.ID); n > 0 && len(problems) == 0 {
+	if n := s.agent.moves.Entered(s.definition.ID); n > 0 && len(problems) == 0 {
 		problems = append(problems, engine.Problem{
 			What:   fmt.Sprintf("%d processes that were run in the container by exec", n),
 			Why:    "they belong to a session on this node",
@@ -172,8 +175,6 @@ func (s *source) sameAgain(ctx context.Context) error {
 // restarts reports whether the container is stopped here and started at the target.
 func (s *source) restarts() bool { return s.move.tracker.Spec.Mode == migration.Restart }
 
-func (s *source) offer() *api.Offer { return s.offered }
-
 // refuse makes a refusal of what an engine found.
 func refuse(found []engine.Problem) error {
 	if len(found) == 0 {
@@ -186,30 +187,31 @@ func refuse(found []engine.Problem) error {
 	return &migration.Refusal{Problems: problems}
 }
 
-// send hands a message to the session; what must arrive although the session is lost goes by a call
+// Send hands a message to the session; what must arrive although the session is lost goes by a call
 // of its own.
-func (s *source) send(message migration.Message) {
-	s.control.sendMessage(message, func(envelope *api.Envelope) {
+func (s *source) Send(message migration.Message) {
+	s.control.Send(message, func(envelope *api.Envelope) {
 		if message.Kind == migration.KindConfirm {
 			envelope.Message.ReportJson = s.reportJSON()
 		}
 	})
 }
 
-// unsent reports whether the final marker certainly stays on this node. A released marker may still be
+// Unsent reports whether the final marker certainly stays on this node. A released marker may still be
 // queued in the stream behind unsent content; closing the stream then keeps the marker from leaving.
-func (s *source) unsent() bool {
+func (s *source) Unsent() bool {
 	if s.frozen.DenyFinal() {
 		return true
 	}
 	return s.frozen.FinalReleased() && s.link.KeepFinal()
 }
 
-func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
+// Ask asks the target for the outcome.
+func (s *source) Ask(ctx context.Context, abort bool) (migration.Message, error) {
 	s.frozen.KeepInDoubt(ctx)
 	abort = abort && !s.frozen.Killed(ctx) // then the target has the only copy that can go on
 	var reply *api.OutcomeReply
-	err := s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
+	err := s.control.Ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Outcome(ctx, s.question(abort))
 		return err
 	})
@@ -230,7 +232,8 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 	}
 }
 
-func (s *source) ended(result migration.Finish) {
+// Ended gives back what the steps have left.
+func (s *source) Ended(result migration.Finish) {
 	s.layers.Cancel()
 	s.frozen.EndKeeper()
 	s.link.EndEarly()
@@ -246,23 +249,24 @@ func (s *source) ended(result migration.Finish) {
 		s.agent.log.Warn("cannot end the tracking of memory", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
-		if missed := s.auto.Forecast.Missed(s.move.tracker.Report(s.move.machine.Record(),
+		if missed := s.auto.Forecast.Missed(s.move.tracker.Report(s.move.RecordInside(),
 			false)); missed != "" {
 			s.move.tracker.Decided("auto: " + missed)
 		}
 	}
-	s.agent.migrationEnded(s.move, result)
-	s.control.close()
+	s.agent.finish(s.move, result)
+	s.control.Close()
 }
 
-func (s *source) fresh() work {
+// Fresh is the source as after a restart of the agent.
+func (s *source) Fresh() migrate.Work {
 	return newSource(s.agent, s.move, s.volumes.Moving(), s.target,
 		preparation{settings: s.settings.Get()})
 }
 
 // reportJSON is the report that goes to the target with the confirmation.
 func (s *source) reportJSON() []byte {
-	report, err := json.Marshal(s.move.tracker.Report(s.move.machine.Record(), false))
+	report, err := json.Marshal(s.move.tracker.Report(s.move.RecordInside(), false))
 	if err != nil {
 		return nil // The target makes do with what it knows itself.
 	}
@@ -272,7 +276,7 @@ func (s *source) reportJSON() []byte {
 // noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
 // the link with layers.
 func (s *source) noteTransfer() {
-	round, _ := predict.Transferred(s.move.tracker.Report(s.move.machine.Record(), false))
+	round, _ := predict.Transferred(s.move.tracker.Report(s.move.RecordInside(), false))
 	if round.Seconds > 0 && s.settings.Get().BandwidthLimit == 0 && s.layers == nil {
 		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.link.Seen() > 0)
 	}

@@ -91,7 +91,7 @@ func (s *source) guard(ctx context.Context) (done func()) {
 	stop := context.AfterFunc(ctx, func() {
 		s.memory.ClosePages(context.Cause(ctx))
 		s.files.Close()
-		if s.control.current() == nil {
+		if !s.control.Stands() {
 			_ = s.link.Data().Close() // There is nobody to tell why.
 			return
 		}

@@ -23,7 +23,7 @@ func (s *source) destroy(ctx context.Context) error {
 		s.memory.KeepResidual(ctx)
 	})()
 	stop := s.frozen.Marking(ctx, markAfter)
-	err := s.frozen.AwaitUnneeded(ctx, s.control.askFor)
+	err := s.frozen.AwaitUnneeded(ctx, s.control.AskFor)
 	stop()
 	<-kept
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *source) cleanup(ctx context.Context) error {
 		s.agent.locations.Left(s.target, s.definition))
 }
 
-// mayTakeBack refuses to let the container go on here that has been handed over, if it must not.
-func (s *source) mayTakeBack(ctx context.Context, force bool) error {
+// MayTakeBack refuses to let the container go on here that has been handed over, if it must not.
+func (s *source) MayTakeBack(ctx context.Context, force bool) error {
 	return s.frozen.MayTakeBack(ctx, force,
 		func() bool { return s.memory.Healthy(s.agent.config.peerTimeout()) })
 }

@@ -16,7 +16,7 @@ func (s *source) newFiles() *files.Sender {
 	return files.NewSender(s.agent.ctx, files.SenderConfig{
 		Container: leaving, Link: leaving, Migration: leaving, Settings: &s.settings, Choices: leaving,
 		Figures: s.move.tracker, NotConverging: rounds.ErrNotConverging, Target: s.target.Name,
-		Dir: s.agent.moves.dir(s.id()), Cores: s.agent.cores, Log: s.agent.log,
+		Dir: s.agent.moves.Dir(s.id()), Cores: s.agent.cores, Log: s.agent.log,
 	})
 }
 

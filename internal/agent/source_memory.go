@@ -19,8 +19,8 @@ func (s *source) newMemory(p preparation) *leaving.Memory {
 		Link:   s.link, Settings: &s.settings, Figures: s.move.tracker, Terms: terms{s},
 		Stages: s.agent.stages, Files: s.files.TakeInFreeze, Split: p.split,
 		After: leaving.After{
-			Copy: s.frozen, Migration: leavingMove{s.move}, Spill: s.agent.moves.spillPath(s.id()),
-			Ask: s.control.ask, Decide: s.frozen.Decide(), Silence: s.agent.config.peerTimeout(),
+			Copy: s.frozen, Migration: s.move.Move, Spill: s.agent.spillPath(s.id()),
+			Ask: s.control.Ask, Decide: s.frozen.Decide(), Silence: s.agent.config.peerTimeout(),
 		},
 		Residual: leaving.Residual{
 			Copies: s.agent.residuals, Dir: filepath.Join(filepath.Dir(s.imagesDir()), "footprint"),
@@ -28,7 +28,7 @@ func (s *source) newMemory(p preparation) *leaving.Memory {
 				return s.agent.placements.ResidualTime(s.definition.ID, s.agent.self.Name)
 			},
 		},
-		Ended: s.move.done, Broken: s.move.broken, Log: s.agent.log,
+		Ended: s.move.done, Broken: s.agent.broken(s.move), Log: s.agent.log,
 	}
 	if p.auto != nil {
 		config.Auto = &p.auto.Auto
@@ -74,4 +74,4 @@ func (s *source) rounds(ctx context.Context) error {
 // spillName is the file in the directory of a migration.
 const spillName = "spill"
 
-func (m *moves) spillPath(id string) string { return filepath.Join(m.dir(id), spillName) }
+func (a *Agent) spillPath(id string) string { return filepath.Join(a.moves.Dir(id), spillName) }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/frozen"
-	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/switchover"
 	"github.com/godwit/godwit/internal/transfer/dump"
@@ -19,19 +18,10 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// leavingMove is the migration of a source, for the parts of the source.
-type leavingMove struct{ *move }
-
-// Record implements frozen.Migration.
-func (m leavingMove) Record() migration.Record { return m.record() }
-
-// Rebooted implements frozen.Migration.
-func (m leavingMove) Rebooted() bool { return m.journal.Boot != m.agent.boot }
-
 // newFrozen makes the frozen copy of the container, which is not frozen yet.
 func (s *source) newFrozen() *frozen.Copy {
 	return frozen.New(s.agent.ctx, frozen.Config{
-		Engines: s.agent.engines, Migration: leavingMove{s.move}, Container: s.definition, ID: s.id(),
+		Engines: s.agent.engines, Migration: s.move.Move, Container: s.definition, ID: s.id(),
 		Here: s.agent.self.Name, Target: s.target.Name, Restarts: s.restarts(), Log: s.agent.log,
 	})
 }

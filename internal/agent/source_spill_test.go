@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/journal"
 	"github.com/godwit/godwit/internal/memory/postcopy"
 	"github.com/godwit/godwit/internal/migration"
 )
@@ -18,16 +18,16 @@ func TestLeftoverSpill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.moves.journal(testMigration, engine.Definition{}).Write(record); err != nil {
+	if err := (&journal.Journal{Dir: a.moves.Dir(testMigration)}).Write(record); err != nil {
 		t.Fatal(err)
 	}
-	path := a.moves.spillPath(testMigration)
+	path := a.spillPath(testMigration)
 	for _, name := range []string{path, postcopy.SpillBegun(path)} {
 		if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.moves.recoverOne(testMigration)
+	a.recovery.One(testMigration)
 	if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
 		t.Errorf("left are %v", left)
 	}

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/control"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/latestart"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/transfer/anew"
@@ -24,7 +26,6 @@ import (
 // precopy, files and anew.
 const (
 	purposeMigration = "migration"
-	purposeMeasure   = "measure"
 	purposeStage     = "stage"
 	purposeLayers    = "layers" // made by the node that has a use for layers, see package layers
 )
@@ -35,7 +36,7 @@ type target struct {
 	move       *move
 	definition engine.Definition
 	offer      *api.Offer // nil after a crash of the agent
-	control    control
+	control    *control.Line
 
 	link    *link.Target // the first data connection
 	memory  *arriving.Memory
@@ -51,11 +52,13 @@ type target struct {
 	letGo func()
 }
 
-func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
+// Do does a step of the target.
+func (t *target) Do(ctx context.Context, step migration.StepName) (time.Time, error) {
 	return t.steps(t.move.tracker.Spec.Mode).do(ctx, step)
 }
 
-func (t *target) undo(ctx context.Context, step migration.StepName) error {
+// Undo undoes a step of the target.
+func (t *target) Undo(ctx context.Context, step migration.StepName) error {
 	return t.steps(t.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
@@ -66,13 +69,16 @@ func (t *target) release(context.Context) error {
 	return nil
 }
 
-func (t *target) ask(context.Context, bool) (migration.Message, error) {
+// Ask fails: the outcome is known here.
+func (t *target) Ask(context.Context, bool) (migration.Message, error) {
 	return migration.Message{}, errors.New("the target knows the outcome itself")
 }
 
-func (t *target) unsent() bool { return false }
+// Unsent is for sources.
+func (t *target) Unsent() bool { return false }
 
-func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
+// Check finds out what became of the arrival.
+func (t *target) Check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	outcome, err := t.agent.engines.EngineFor(t.definition).Arrived(ctx, t.definition.ID)
 	if err == nil && outcome == engine.NeverRan && t.move.tracker.Spec.Mode == migration.Restart {
 		t.anew.GiveBack(ctx)
@@ -193,7 +199,7 @@ func (t *target) startsLate() bool {
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
 	lost := func(why string) { t.move.tell(migration.Timeout{Reason: why}) }
-	defer t.memory.Watch(lost, t.move.broken)()
+	defer t.memory.Watch(lost, t.agent.broken(t.move))()
 	t.agent.volumes.Forget(ctx, t.definition)
 	permission := engine.Permission{
 		Ask: func() error { return t.move.mayResume(ctx) },
@@ -278,10 +284,10 @@ func (t *target) fence(ctx context.Context) error {
 	return errors.Join(err, t.leaveAddress(ctx))
 }
 
-// send hands a message to the session, with what belongs to it.
-func (t *target) send(message migration.Message) {
+// Send hands a message to the session, with what belongs to it.
+func (t *target) Send(message migration.Message) {
 	message.Incarnation = t.agent.incarnation()
-	t.control.send(message, func(envelope *api.Envelope) {
+	t.control.Send(message, func(envelope *api.Envelope) {
 		if message.Kind == migration.KindReserved {
 			t.mu.Lock()
 			envelope.Reservation = t.reservation
@@ -290,22 +296,24 @@ func (t *target) send(message migration.Message) {
 	})
 }
 
-func (t *target) ended(result migration.Finish) {
+// Ended gives back what the steps have left.
+func (t *target) Ended(result migration.Finish) {
 	t.memory.Close(result.Result == migration.Moved)
 	t.releaseImages()
 	t.agent.reservations.Release(t.move.tracker.Spec.ID)
 	t.files.End(result.Result == migration.Moved)
-	t.agent.migrationEnded(t.move, result)
+	t.agent.finish(t.move, result)
 }
 
-func (t *target) fresh() work {
-	return newTarget(t.agent, t.move, t.definition, t.control.peer, t.offer)
+// Fresh is the target as after a restart of the agent.
+func (t *target) Fresh() migrate.Work {
+	return newTarget(t.agent, t.move, t.definition, t.control.Peer(), t.offer)
 }
 
 // hears takes what the source says over a session.
 func (t *target) hears(envelope *api.Envelope) {
 	if envelope.Message != nil {
-		t.agent.deliver(t.move, envelope.Message)
+		t.move.Deliver(envelope.Message)
 	}
 }
 
@@ -314,7 +322,7 @@ func newTarget(agent *Agent, m *move, definition engine.Definition, node identit
 	t := &target{
 		agent: agent, move: m, definition: definition, offer: offer, link: link.NewTarget(),
 		arrived: make(chan struct{}),
-		control: newControl(agent, m, node),
+		control: control.NewLine(agent.ctx, agent.lineTo(node, m.Move)),
 	}
 	t.files, t.anew = t.newFiles(), t.newAnew()
 	t.memory, t.start = t.newMemory(), t.newStart()

@@ -35,7 +35,7 @@ func (m arrivingMove) Arrives() bool {
 }
 
 // MovedOn implements arriving.Migration.
-func (m arrivingMove) MovedOn() bool { return m.target.agent.moves.moving(m.target.definition.ID) }
+func (m arrivingMove) MovedOn() bool { return m.target.agent.moves.Moving(m.target.definition.ID) }
 
 // newStart makes the start of the container by an engine that is told when.
 func (t *target) newStart() *latestart.Start {

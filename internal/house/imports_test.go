@@ -23,18 +23,16 @@ var mayImport = map[string]string{
 		"lab/image lab/workload " +
 		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access admission api attachment audit cluster criu criu/relief durable engine " +
-		"engine/embedded engine/engines envelopes files " +
-		"files/copies files/image forecast frozen gc guard " +
-		"inventory journal journal/rebuild kernel latestart lease location memory memory/postcopy migration " +
-		"network " +
-		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
-		"restart sampling staging statedir switchover " +
-		"transfer/anew transfer/dump transfer/files transfer/kept transfer/layers transfer/link " +
-		"transfer/memory/arriving " +
-		"transfer/memory/leaving transfer/memory/precopy transfer/memory/push " +
-		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes " +
-		"uplink wire wire/identity wire/stream",
+	"internal/agent": "access admission api attachment audit cluster cluster/measure control criu " +
+		"criu/relief departure durable engine engine/embedded engine/engines envelopes " +
+		"files files/copies files/image forecast frozen gc guard inventory kernel latestart lease " +
+		"location memory memory/postcopy migrate migration network network/wireguard " +
+		"node/containers node/data node/disk node/rpc node/supervisor patience placement " +
+		"placement/controller policy predict reserve residual restart sampling staging " +
+		"statedir switchover transfer/anew transfer/dump transfer/files transfer/kept transfer/layers " +
+		"transfer/link transfer/memory/arriving transfer/memory/leaving transfer/memory/precopy " +
+		"transfer/memory/push transfer/memory/rounds transfer/progress transfer/proof transfer/state " +
+		"transfer/volumes uplink wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// admission: refuses, and moves nothing; the agent tells what is known of the node.
 	"internal/admission": "api criu engine envelopes files kernel migration network policy " +
@@ -87,6 +85,10 @@ var mayImport = map[string]string{
 	"internal/await": "",
 	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
+	// cluster/measure: measures links; what is known of them is in cluster.
+	"internal/cluster/measure": "guard predict wire wire/identity wire/stream",
+	// control: knows no step and no container; the machines repeat what matters.
+	"internal/control": "api envelopes guard migration patience wire/identity",
 	// controller: asks agents; neither the agent nor etcd is linked into it.
 	"internal/controller": "api audit controller/decide controller/executor controller/intake " +
 		"controller/store guard migration wire/identity wire/pinned",
@@ -103,6 +105,9 @@ var mayImport = map[string]string{
 	// criu/relief: decides when sockets are looked at; criu does what is to be done with them.
 	"internal/criu/relief": "criu",
 	"internal/criu/vet":    "",
+	// departure: finds out what can leave, and moves nothing.
+	"internal/departure": "admission api control engine envelopes forecast migrate migration predict " +
+		"transfer/anew transfer/volumes wire/identity",
 	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
@@ -189,6 +194,9 @@ var mayImport = map[string]string{
 	"internal/memory/postcopy":      "guard kernel memory memory/pipeline wire/stream",
 	"internal/memory/pager":         "criu kernel memory",
 	"internal/memory/pipeline":      "guard memory",
+	// migrate: runs machines and keeps journals; the work of steps is behind an interface.
+	"internal/migrate": "api durable engine envelopes gc guard inventory journal journal/rebuild kernel " +
+		"migration patience transfer/progress",
 	// migration: decides and never acts; has words of its own, which the agent translates.
 	"internal/migration": "",
 	// network: each part knows what is below it; network wires them together.
@@ -212,10 +220,16 @@ var mayImport = map[string]string{
 		"network/wireguard",
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",
+	// node/containers: makes and removes containers; those who know of migrations say which are left alone.
+	"internal/node/containers": "api engine files/image guard migration network transfer/proof wire/identity",
+	"internal/node/data":       "guard wire wire/stream",
+	"internal/node/disk":       "engine files journal",
 	// node/rpc: translates; what it answers for is a small interface.
-	"internal/node/rpc": "admission api audit durable engine envelopes files files/image files/shared " +
-		"guard migration policy predict transfer/layers wire wire/identity",
-	"internal/policy": "",
+	"internal/node/rpc": "admission api audit control durable engine envelopes files files/image " +
+		"files/shared guard journal memory/postcopy migrate migration patience placement/controller policy " +
+		"predict residual staging transfer/kept transfer/layers wire wire/identity",
+	"internal/node/supervisor": "",
+	"internal/policy":          "",
 	// predict: a function of measurements.
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",
