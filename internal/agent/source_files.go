@@ -6,7 +6,6 @@ import (
 	treefiles "github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/files"
-	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -15,7 +14,7 @@ func (s *source) newFiles() *files.Sender {
 	leaving := leavingFiles{s}
 	return files.NewSender(s.agent.ctx, files.SenderConfig{
 		Container: leaving, Link: leaving, Migration: leaving, Settings: &s.settings, Choices: leaving,
-		Figures: s.move.tracker, NotConverging: rounds.ErrNotConverging, Target: s.target.Name,
+		Figures: s.move.tracker, Target: s.target.Name,
 		Dir: s.agent.moves.Dir(s.id()), Cores: s.agent.cores, Log: s.agent.log,
 	})
 }

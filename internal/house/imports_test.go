@@ -19,9 +19,8 @@ var mayImport = map[string]string{
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
 	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey " +
-		"bench/network bench/page bench/postcopy bench/predict bench/results bench/rounds bench/testbed cli lab " +
-		"lab/image lab/workload " +
-		"lab/workload/pages migration network/wireguard units",
+		"bench/network bench/page bench/postcopy bench/predict bench/results bench/rounds bench/studies bench/switchover bench/testbed " +
+		"cli lab lab/image lab/workload lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster cluster/measure control criu " +
 		"criu/relief departure durable engine engine/embedded engine/engines envelopes " +
@@ -51,9 +50,8 @@ var mayImport = map[string]string{
 	"internal/api":   "",
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
-	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/moves bench/network " +
-		"bench/postcopy bench/results bench/rounds bench/services bench/testbed engine lab/image " +
-		"lab/workload/pages lab/workload/player migration",
+	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/network bench/postcopy " +
+		"bench/results bench/rounds bench/studies bench/switchover",
 	// bench/controller: calls the controller's decisions, and otherwise its program.
 	"internal/bench/controller": "api controller controller/store guard uplink wire/identity wire/pinned",
 	"internal/bench/page":       "bench/results",
@@ -74,6 +72,10 @@ var mayImport = map[string]string{
 		"migration predict",
 	"internal/bench/files": "bench/moves bench/results bench/testbed lab/image lab/workload/tree migration",
 	"internal/bench/postcopy": "bench/moves bench/results bench/testbed lab lab/workload/pages memory " +
+		"migration",
+	"internal/bench/studies": "bench/moves bench/results bench/services bench/testbed engine lab/image " +
+		"lab/workload/player migration",
+	"internal/bench/switchover": "bench/moves bench/results bench/testbed engine lab/workload/pages " +
 		"migration",
 	"internal/cli": "units",
 	// cluster: knows nodes and links, no containers; the agent supplies the contents of greetings.
@@ -176,7 +178,8 @@ var mayImport = map[string]string{
 	// journal/rebuild: makes journals from engines' notes, and goes on with no migration itself.
 	"internal/journal/rebuild": "engine engine/checkpoint guard journal migration",
 	// kernel: at the bottom: everything may use it.
-	"internal/kernel": "",
+	"internal/kernel":            "",
+	"internal/kernel/kerneltest": "",
 	// lab: bench measures in the lab, not the other way round.
 	"internal/lab":                  "kernel lab/workload/pages lab/workload/torture lab/workload/tree units",
 	"internal/lab/hosts":            "lab",

@@ -14,41 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// freezers are the hierarchies of both versions, mounted for the test if the machine has not mounted them.
-func freezers(t *testing.T) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) { // proc_pid_mountinfo(5)
-		where, what, _ := strings.Cut(line, " - ")
-		point, of := strings.Fields(where)[4], strings.Fields(what)
-		switch {
-		case of[0] == "cgroup2" && found["version 2"] == "":
-			found["version 2"] = point
-		case of[0] == "cgroup" && found["version 1"] == "" &&
-			slices.Contains(strings.Split(of[2], ","), "freezer"):
-			found["version 1"] = point
-		}
-	}
-	for version, mount := range map[string][2]string{"version 1": {"cgroup", "freezer"},
-		"version 2": {"cgroup2", ""}} {
-		if found[version] != "" {
-			continue
-		}
-		dir := t.TempDir()
-		if err := unix.Mount("cgroup", dir, mount[0], 0, mount[1]); err != nil {
-			t.Fatalf("mount %s: %v", version, err)
-		}
-		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-		found[version] = dir
-	}
-	return found
-}
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
+)
 
 // counting is a group with processes that append to a file as fast as they can; one of them is in a nested
 // group.
@@ -120,7 +88,7 @@ func (c *counting) grows(t *testing.T) {
 }
 
 func TestCgroup(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			c := newCounting(t, mount)
 			pids, err := c.Procs()
@@ -183,7 +151,7 @@ func (c *counting) freezeAndThaw(t *testing.T) {
 
 // TestFreezeCancelled checks that a freeze that is given up thaws the group.
 func TestFreezeCancelled(t *testing.T) {
-	c := newCounting(t, freezers(t)["version 2"])
+	c := newCounting(t, kerneltest.Freezers(t)["version 2"])
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Freeze(ctx); err == nil {
@@ -198,7 +166,7 @@ func TestFreezeCancelled(t *testing.T) {
 }
 
 func TestCgroupOf(t *testing.T) {
-	mount := freezers(t)["version 2"]
+	mount := kerneltest.Freezers(t)["version 2"]
 	c := newCounting(t, mount)
 	found, err := CgroupOf(c.pids[0])
 	if err != nil {
@@ -233,7 +201,7 @@ func TestOpenCgroup(t *testing.T) {
 
 // TestGone checks that no call fails on a group that no longer exists.
 func TestGone(t *testing.T) {
-	dir := filepath.Join(freezers(t)["version 2"], fmt.Sprintf("godwit-test-gone-%d", os.Getpid()))
+	dir := filepath.Join(kerneltest.Freezers(t)["version 2"], fmt.Sprintf("godwit-test-gone-%d", os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +226,7 @@ func TestFreezeVfork(t *testing.T) {
 	if out, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			c := newCounting(t, mount)
 			cmd := exec.Command(program)
@@ -283,7 +251,7 @@ func TestFreezeVfork(t *testing.T) {
 }
 
 func TestHasController(t *testing.T) {
-	freezers(t) // mounts them
+	kerneltest.Freezers(t) // mounts them
 	for name, want := range map[string]bool{"freezer": true, "no-such": false} {
 		if has, err := HasController(name); err != nil || has != want {
 			t.Errorf("%s: %v, %v; want %v", name, has, err, want)
@@ -294,7 +262,7 @@ func TestHasController(t *testing.T) {
 // TestKilledWhileFrozen checks that a group is not left frozen after somebody else has killed its processes
 // while they were frozen.
 func TestKilledWhileFrozen(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			c := newCounting(t, mount)
 			if _, err := c.Freeze(t.Context()); err != nil {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 // readers is a group with threads that read a clock all the time.
@@ -27,13 +29,13 @@ func newReaders(t *testing.T, mount string, number int) *readers {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	dir := filepath.Join(mount, fmt.Sprintf("godwit-clocks-%d", os.Getpid()))
-	must(t, os.Mkdir(dir, 0o755))
+	kerneltest.Must(t, os.Mkdir(dir, 0o755))
 	group, err := CgroupAt(dir)
-	must(t, err)
+	kerneltest.Must(t, err)
 	r := &readers{Cgroup: group, counts: filepath.Join(t.TempDir(), "counts"), number: number}
-	must(t, os.WriteFile(r.counts, make([]byte, 16*number), 0o600))
+	kerneltest.Must(t, os.WriteFile(r.counts, make([]byte, 16*number), 0o600))
 	cmd := exec.Command(program, fmt.Sprint(number), r.counts)
-	must(t, cmd.Start())
+	kerneltest.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -43,7 +45,7 @@ func newReaders(t *testing.T, mount string, number int) *readers {
 			t.Error(err)
 		}
 	})
-	must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0))
+	kerneltest.Must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0))
 	r.goOn(t)
 	return r
 }
@@ -52,7 +54,7 @@ func newReaders(t *testing.T, mount string, number int) *readers {
 func (r *readers) read(t *testing.T) []uint64 {
 	t.Helper()
 	data, err := os.ReadFile(r.counts)
-	must(t, err)
+	kerneltest.Must(t, err)
 	counts := make([]uint64, r.number)
 	for i := range counts {
 		counts[i] = binary.NativeEndian.Uint64(data[16*i:])
@@ -84,16 +86,16 @@ func (r *readers) goOn(t *testing.T) {
 }
 
 func TestFreezeToMove(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			r := newReaders(t, mount, 8)
 			for inside := 0; inside < 8; { // until the check has certainly found some
 				_, err := r.Freeze(t.Context())
-				must(t, err)
+				kerneltest.Must(t, err)
 				reading, err := r.reading(nil)
-				must(t, err)
+				kerneltest.Must(t, err)
 				inside += len(reading)
-				must(t, r.Thaw())
+				kerneltest.Must(t, r.Thaw())
 				r.goOn(t)
 			}
 			for range 10 {
@@ -106,17 +108,17 @@ func TestFreezeToMove(t *testing.T) {
 func (r *readers) freezesToMove(t *testing.T) {
 	t.Helper()
 	_, err := r.FreezeToMove(t.Context())
-	must(t, err)
+	kerneltest.Must(t, err)
 	frozen, err := r.Frozen()
-	must(t, err)
+	kerneltest.Must(t, err)
 	reading, err := r.reading(nil)
-	must(t, err)
+	kerneltest.Must(t, err)
 	before := r.read(t)
 	if !frozen || len(reading) > 0 {
 		t.Fatalf("frozen: %v, in the middle of reading a clock: %v", frozen, reading)
 	}
 	pids, err := r.Procs()
-	must(t, err)
+	kerneltest.Must(t, err)
 	for _, pid := range pids {
 		if tracer, err := threadStatus(pid, "TracerPid"); err != nil || tracer != "0" {
 			t.Fatalf("process %d is traced by %s, %v", pid, tracer, err)
@@ -127,6 +129,6 @@ func (r *readers) freezesToMove(t *testing.T) {
 			t.Fatalf("thread %d runs on", i)
 		}
 	}
-	must(t, r.Thaw())
+	kerneltest.Must(t, r.Thaw())
 	r.goOn(t)
 }

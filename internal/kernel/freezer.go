@@ -372,16 +372,6 @@ func living(pids []int) (count int) {
 	return count
 }
 
-// Ended reports whether all threads of a process have ended: the first may be a zombie while others run.
-func Ended(pid int) bool {
-	p, err := ReadProcess(pid)
-	if err != nil || p.State != 'Z' && p.State != 'X' {
-		return err != nil
-	}
-	threads, _ := threadsOf(pid) // none: the process is gone
-	return len(threads) <= 1
-}
-
 // leave thaws a group without processes: somebody else may have killed them, which is possible in version 2
 // while they are frozen.
 func (c *Cgroup) leave() error {
@@ -409,16 +399,4 @@ func writeFile(path, value string) error {
 	defer f.Close()
 	_, err = f.WriteString(value)
 	return err
-}
-
-// backoff waits 50 microseconds at first, and longer each time, up to 2 ms.
-type backoff struct{ next time.Duration }
-
-func newBackoff() *backoff { return &backoff{next: 50 * time.Microsecond} }
-
-// wait sleeps in the kernel: the Go scheduler's timers round up to a millisecond when a process is idle.
-func (b *backoff) wait() {
-	t := unix.NsecToTimespec(b.next.Nanoseconds())
-	_ = unix.Nanosleep(&t, nil) // a signal may cut it short, and the caller just checks earlier
-	b.next = min(b.next*5/4, 2*time.Millisecond)
 }

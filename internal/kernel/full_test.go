@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 // contextSwitches waits until a group's only process sleeps, and returns its number of context switches,
@@ -16,15 +18,15 @@ import (
 func contextSwitches(t *testing.T, group *Cgroup) string {
 	t.Helper()
 	pids, err := group.Procs()
-	must(t, err)
+	kerneltest.Must(t, err)
 	if len(pids) != 1 {
 		t.Fatalf("processes %v, want one", pids)
 	}
 	for before, deadline := "", time.Now().Add(10*time.Second); ; time.Sleep(time.Millisecond) {
 		state, err := ReadProcess(pids[0])
-		must(t, err)
+		kerneltest.Must(t, err)
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
-		must(t, err)
+		kerneltest.Must(t, err)
 		_, now, _ := strings.Cut(string(status), "voluntary_ctxt_switches:")
 		if now == before && state.State == 'S' {
 			return strings.Join(strings.Fields(now), " ")
@@ -39,7 +41,7 @@ func contextSwitches(t *testing.T, group *Cgroup) string {
 // that is over. Until then the error names the process, and the group runs on.
 func TestFreezeToMoveFull(t *testing.T) {
 	const script = "read begin; ulimit -S -n 3; echo full; read more; ulimit -S -n 20; echo open; read end"
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			group, out, in := startIn(t, mount, "sh", "-c", script)
 			said := bufio.NewReader(out)
@@ -51,7 +53,7 @@ func TestFreezeToMoveFull(t *testing.T) {
 			}
 			tell := func() {
 				_, err := io.WriteString(in, "\n")
-				must(t, err)
+				kerneltest.Must(t, err)
 			}
 			tell()
 			line("full\n")
@@ -63,7 +65,7 @@ func TestFreezeToMoveFull(t *testing.T) {
 				t.Errorf("it was stopped meanwhile: %s, was %s", now, switches)
 			}
 			pids, listed := group.Procs()
-			must(t, listed)
+			kerneltest.Must(t, listed)
 			for _, want := range []string{
 				" (sh) has no free descriptor below its limit (RLIMIT_NOFILE 3)",
 				"; try again when the process",
@@ -87,11 +89,11 @@ func TestFreezeToMoveFull(t *testing.T) {
 				done <- err
 			}()
 			tell()
-			must(t, <-done)
+			kerneltest.Must(t, <-done)
 			if found, err := group.fullProcesses(); err != nil || len(found) > 0 {
 				t.Errorf("frozen while %v: %v", found, err)
 			}
-			must(t, group.Thaw())
+			kerneltest.Must(t, group.Thaw())
 			line("open\n")
 			if full, is := UsedUp(pids[0]); is {
 				t.Errorf("it is over, and %+v", full)

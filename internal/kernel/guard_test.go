@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 const envGuard = "GODWIT_TEST_GUARD"
@@ -76,7 +78,7 @@ func guarded(t *testing.T, dir string) (cmd *exec.Cmd, stdin io.Writer, guard in
 // TestGuard ends a process in several ways, and checks that what it held is closed only when the processes
 // of the group are gone.
 func TestGuard(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		for _, end := range []string{"killed", "panic", "returns"} {
 			t.Run(version+" "+end, func(t *testing.T) {
 				group := newCounting(t, mount)
@@ -112,7 +114,7 @@ func TestGuard(t *testing.T) {
 }
 
 func TestGuardDisarmed(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			group := newCounting(t, mount)
 			cmd, stdin, guard, _ := guarded(t, group.FreezerDir())
@@ -132,17 +134,4 @@ func TestGuardDisarmed(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzFault(f *testing.F) {
-	for _, kind := range []FaultKind{FaultPage, FaultFork, FaultRemap, FaultRemove, FaultUnmap, 0} {
-		f.Add(append([]byte{byte(kind)}, make([]byte, faultMessage-1)...))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		e, child, err := parseFault(b)
-		if err == nil && (len(b) != faultMessage || e.Kind < FaultPage || e.Kind > FaultUnmap ||
-			(e.Kind == FaultFork) != (child >= 0)) {
-			t.Errorf("%+v of %x, %d", e, b, child)
-		}
-	})
 }

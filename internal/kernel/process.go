@@ -15,6 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Ended reports whether all threads of a process have ended: the first may be a zombie while others run.
+func Ended(pid int) bool {
+	p, err := ReadProcess(pid)
+	if err != nil || p.State != 'Z' && p.State != 'X' {
+		return err != nil
+	}
+	threads, _ := threadsOf(pid) // none: the process is gone
+	return len(threads) <= 1
+}
+
 // Process is the kernel's information about a process.
 type Process struct {
 	PID         int
@@ -330,4 +340,31 @@ func Printable(text string) string {
 		}
 		return '?'
 	}, text)
+}
+
+// Killed reports whether a process was sent a SIGKILL of which it has not died yet: it is frozen in version
+// 1 of cgroups, or a Seizure keeps it from ending.
+func Killed(pid int) bool {
+	status, err := readProc(pid, "status")
+	if err != nil {
+		return false
+	}
+	const kill = 1 << (unix.SIGKILL - 1)
+	if pending := statusBits(status, "SigPnd") | statusBits(status, "ShdPnd"); pending&kill != 0 {
+		return true
+	}
+	stat, err := readProc(pid, "stat")
+	return err == nil && killedBy(stat)
+}
+
+// killedBy reads from /proc/PID/stat whether SIGKILL ends a process. Its exit code is there before it has
+// ended (fs/proc/array.c, do_task_stat, Linux 5.17), and before that the code of the stop in which a
+// Seizure keeps it.
+func killedBy(stat string) bool {
+	fields := strings.Fields(stat)
+	if len(fields) == 0 {
+		return false
+	}
+	code, err := strconv.Atoi(fields[len(fields)-1])
+	return err == nil && (code == int(unix.SIGKILL) || code == int(unix.SIGTRAP)|unix.PTRACE_EVENT_EXIT<<8)
 }

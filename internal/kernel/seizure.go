@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -190,33 +189,6 @@ func ReleaseSeized(ctx context.Context, pids []int) error {
 
 // Seized reports whether a Seizure holds a thread of a process.
 func Seized(pid int) bool { return slices.ContainsFunc(Tracers(pid), isSeizure) }
-
-// Killed reports whether a process was sent a SIGKILL of which it has not died yet: it is frozen in version
-// 1 of cgroups, or a Seizure keeps it from ending.
-func Killed(pid int) bool {
-	status, err := readProc(pid, "status")
-	if err != nil {
-		return false
-	}
-	const kill = 1 << (unix.SIGKILL - 1)
-	if pending := statusBits(status, "SigPnd") | statusBits(status, "ShdPnd"); pending&kill != 0 {
-		return true
-	}
-	stat, err := readProc(pid, "stat")
-	return err == nil && killedBy(stat)
-}
-
-// killedBy reads from /proc/PID/stat whether SIGKILL ends a process. Its exit code is there before it has
-// ended (fs/proc/array.c, do_task_stat, Linux 5.17), and before that the code of the stop in which a
-// Seizure keeps it.
-func killedBy(stat string) bool {
-	fields := strings.Fields(stat)
-	if len(fields) == 0 {
-		return false
-	}
-	code, err := strconv.Atoi(fields[len(fields)-1])
-	return err == nil && (code == int(unix.SIGKILL) || code == int(unix.SIGTRAP)|unix.PTRACE_EVENT_EXIT<<8)
-}
 
 // endSeizure kills a process if it is a Seizure, and waits for its end. Then the kernel has released the
 // traced threads.

@@ -18,6 +18,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 func TestMain(m *testing.M) {
@@ -93,20 +95,20 @@ func newThreaded(t *testing.T, mount string) *threaded {
 func newThreadedOf(t *testing.T, mount, which string) *threaded {
 	t.Helper()
 	dir := fmt.Sprintf("%s/godwit-test-seized-%d", mount, os.Getpid())
-	must(t, os.Mkdir(dir, 0o755))
+	kerneltest.Must(t, os.Mkdir(dir, 0o755))
 	p := &threaded{}
 	var err error
 	p.group, err = CgroupAt(dir)
-	must(t, err)
+	kerneltest.Must(t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), envThreads+"="+which)
 	p.shared = sharedPage(t)
 	cmd.ExtraFiles = []*os.File{p.shared}
 	out, err := cmd.StdoutPipe()
-	must(t, err)
+	kerneltest.Must(t, err)
 	in, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	kerneltest.Must(t, err)
+	kerneltest.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -119,15 +121,15 @@ func newThreadedOf(t *testing.T, mount, which string) *threaded {
 		}
 	})
 	p.pid = cmd.Process.Pid
-	must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, p.pid), 0))
-	must(t, in.Close())
+	kerneltest.Must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, p.pid), 0))
+	kerneltest.Must(t, in.Close())
 	_, err = fmt.Fscan(out, &p.address)
-	must(t, err)
+	kerneltest.Must(t, err)
 	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
-	must(t, err)
+	kerneltest.Must(t, err)
 	// The first thread may have ended, and then has no memory.
 	p.memory, err = os.Open(fmt.Sprintf("/proc/%d/task/%s/mem", p.pid, names[len(names)-1].Name()))
-	must(t, err)
+	kerneltest.Must(t, err)
 	t.Cleanup(func() { _ = p.memory.Close() })
 	return p
 }
@@ -136,10 +138,10 @@ func newThreadedOf(t *testing.T, mount, which string) *threaded {
 func sharedPage(t *testing.T) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("page", unix.MFD_CLOEXEC)
-	must(t, err)
+	kerneltest.Must(t, err)
 	page := os.NewFile(uintptr(fd), "page")
 	t.Cleanup(func() { _ = page.Close() })
-	must(t, page.Truncate(int64(os.Getpagesize())))
+	kerneltest.Must(t, page.Truncate(int64(os.Getpagesize())))
 	return page
 }
 
@@ -148,7 +150,7 @@ func (p *threaded) counted(t *testing.T) uint64 {
 	t.Helper()
 	var count [8]byte
 	_, err := p.shared.ReadAt(count[:], 0)
-	must(t, err)
+	kerneltest.Must(t, err)
 	return binary.NativeEndian.Uint64(count[:])
 }
 
@@ -166,14 +168,14 @@ func (p *threaded) read() ([]byte, error) {
 func (p *threaded) held(t *testing.T) {
 	t.Helper()
 	_, err := p.group.Freeze(t.Context())
-	must(t, err)
+	kerneltest.Must(t, err)
 	s, err := StartSeizure()
-	must(t, err)
+	kerneltest.Must(t, err)
 	n, err := s.Hold([]int{p.pid})
-	if must(t, err); n <= threads {
+	if kerneltest.Must(t, err); n <= threads {
 		t.Errorf("%d threads are held, of more than %d", n, threads)
 	}
-	must(t, s.Close()) // the process that started it may be gone
+	kerneltest.Must(t, s.Close()) // the process that started it may be gone
 }
 
 // awaitState waits until the process's first thread is in one of these states.
@@ -207,16 +209,16 @@ func (p *threaded) awaitEnd(t *testing.T) {
 // TestSeizedKilled checks that the memory of held, frozen processes can be read after they were killed,
 // even repeatedly and thread by thread, and that they end when they are released.
 func TestSeizedKilled(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
 			p.held(t)
 			before, err := p.read()
-			must(t, err)
+			kerneltest.Must(t, err)
 			for range 50 {
-				must(t, unix.Kill(p.pid, unix.SIGKILL))
+				kerneltest.Must(t, unix.Kill(p.pid, unix.SIGKILL))
 				names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
-				must(t, err)
+				kerneltest.Must(t, err)
 				for _, name := range names {
 					var tid int
 					_, _ = fmt.Sscan(name.Name(), &tid)
@@ -226,12 +228,12 @@ func TestSeizedKilled(t *testing.T) {
 					t.Fatalf("it was killed, and has %q, %v; had %q", after, err, before)
 				}
 			}
-			must(t, p.group.Thaw()) // in version 1, SIGKILL takes effect only now
+			kerneltest.Must(t, p.group.Thaw()) // in version 1, SIGKILL takes effect only now
 			p.awaitState(t, "t")
 			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
 				t.Fatalf("it was killed and thawed, and has %q, %v; had %q", after, err, before)
 			}
-			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, ReleaseSeized(t.Context(), []int{p.pid}))
 			p.awaitEnd(t)
 		})
 	}
@@ -240,24 +242,24 @@ func TestSeizedKilled(t *testing.T) {
 // TestSeizedWithoutLeader holds a process whose first thread has ended by its other threads, releases it,
 // and kills it.
 func TestSeizedWithoutLeader(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreadedOf(t, mount, leaderEnds)
 			p.awaitState(t, "Z")
 			p.held(t)
 			before, err := p.read()
-			must(t, err)
-			must(t, p.group.Thaw())
+			kerneltest.Must(t, err)
+			kerneltest.Must(t, p.group.Thaw())
 			if !Seized(p.pid) {
 				t.Error("it is not held")
 			}
-			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, ReleaseSeized(t.Context(), []int{p.pid}))
 			if Seized(p.pid) {
 				t.Error("it is held after it was released")
 			}
 			for until := time.Now().Add(20 * time.Second); ; {
 				after, err := p.read()
-				must(t, err)
+				kerneltest.Must(t, err)
 				if !bytes.Equal(before, after) {
 					break
 				}
@@ -265,7 +267,7 @@ func TestSeizedWithoutLeader(t *testing.T) {
 					t.Fatal("it does not run")
 				}
 			}
-			must(t, p.group.Kill(t.Context()))
+			kerneltest.Must(t, p.group.Kill(t.Context()))
 			if _, err := p.read(); err == nil {
 				t.Error("it has memory after its group was killed")
 			}
@@ -276,7 +278,7 @@ func TestSeizedWithoutLeader(t *testing.T) {
 // TestKillHeld kills a group whose processes are held, and which somebody has thawed, and checks that none
 // of its threads continues.
 func TestKillHeld(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		for _, which := range []string{"all", leaderEnds} {
 			t.Run(version+", threads: "+which, func(t *testing.T) {
 				p := newThreadedOf(t, mount, which)
@@ -284,9 +286,9 @@ func TestKillHeld(t *testing.T) {
 					p.awaitState(t, "Z")
 				}
 				p.held(t)
-				must(t, p.group.Thaw())
+				kerneltest.Must(t, p.group.Thaw())
 				before := p.counted(t)
-				must(t, p.group.Kill(t.Context()))
+				kerneltest.Must(t, p.group.Kill(t.Context()))
 				if after := p.counted(t); after != before {
 					t.Errorf("it counted from %d to %d when it was killed", before, after)
 				}
@@ -301,7 +303,7 @@ func TestKillHeld(t *testing.T) {
 // TestKeepFrozen checks that the order to freeze stays visible while tracers stop the processes, and that a
 // thawed group is frozen again. If that fails, the group is not thawed.
 func TestKeepFrozen(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
 			told := func(want bool) {
@@ -313,13 +315,13 @@ func TestKeepFrozen(t *testing.T) {
 			told(false)
 			p.held(t)
 			told(true)
-			must(t, p.group.Thaw())
+			kerneltest.Must(t, p.group.Thaw())
 			told(false)
-			must(t, unix.Kill(p.pid, unix.SIGKILL))
+			kerneltest.Must(t, unix.Kill(p.pid, unix.SIGKILL))
 			p.awaitState(t, "t")
-			must(t, p.group.KeepFrozen(t.Context()))
+			kerneltest.Must(t, p.group.KeepFrozen(t.Context()))
 			told(true)
-			must(t, p.group.Thaw())
+			kerneltest.Must(t, p.group.Thaw())
 			over, cancel := context.WithCancel(t.Context())
 			cancel()
 			if err := p.group.KeepFrozen(over); err != nil && !errors.Is(err, context.Canceled) {
@@ -333,10 +335,10 @@ func TestKeepFrozen(t *testing.T) {
 // TestKeepFrozenPaused checks that a group that another program has paused with the freezer of version 1 is
 // also kept frozen: it does not run when that program resumes it.
 func TestKeepFrozenPaused(t *testing.T) {
-	mounts := freezers(t)
+	mounts := kerneltest.Freezers(t)
 	p := newThreaded(t, mounts["version 2"])
 	other := freezer{dir: fmt.Sprintf("%s/godwit-test-paused-%d", mounts["version 1"], os.Getpid())}
-	must(t, os.Mkdir(other.dir, 0o755))
+	kerneltest.Must(t, os.Mkdir(other.dir, 0o755))
 	t.Cleanup(func() {
 		_ = other.order(false)
 		_ = os.WriteFile(mounts["version 1"]+"/cgroup.procs", fmt.Append(nil, p.pid), 0) // it may have ended
@@ -344,14 +346,14 @@ func TestKeepFrozenPaused(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	must(t, os.WriteFile(other.dir+"/cgroup.procs", fmt.Append(nil, p.pid), 0))
+	kerneltest.Must(t, os.WriteFile(other.dir+"/cgroup.procs", fmt.Append(nil, p.pid), 0))
 	_, err := other.stop(t.Context(), freezer{})
-	must(t, err)
+	kerneltest.Must(t, err)
 	p.group.freezeOfOthers = other
-	must(t, p.group.KeepFrozen(t.Context()))
+	kerneltest.Must(t, p.group.KeepFrozen(t.Context()))
 	before := p.counted(t)
-	must(t, other.order(false))
-	must(t, p.group.KeepFrozen(t.Context()))
+	kerneltest.Must(t, other.order(false))
+	kerneltest.Must(t, p.group.KeepFrozen(t.Context()))
 	if after := p.counted(t); after != before {
 		t.Errorf("it counted from %d to %d", before, after)
 	}
@@ -360,7 +362,7 @@ func TestKeepFrozenPaused(t *testing.T) {
 // TestKilled checks that a process that was sent a SIGKILL is recognised before it ends, and that others
 // are not.
 func TestKilled(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
 			if Killed(p.pid) {
@@ -370,11 +372,11 @@ func TestKilled(t *testing.T) {
 			if Killed(p.pid) {
 				t.Error("it is held, and counts as killed")
 			}
-			must(t, unix.Kill(p.pid, unix.SIGKILL))
+			kerneltest.Must(t, unix.Kill(p.pid, unix.SIGKILL))
 			if !Killed(p.pid) {
 				t.Error("it is frozen, and does not count as killed")
 			}
-			must(t, p.group.Thaw())
+			kerneltest.Must(t, p.group.Thaw())
 			p.awaitState(t, "t")
 			if !Killed(p.pid) {
 				t.Error("it was thawed, and does not count as killed")
@@ -386,25 +388,25 @@ func TestKilled(t *testing.T) {
 // TestSeizedThawed checks that held processes do not run if somebody else thaws them, and continue where
 // they were when they are released.
 func TestSeizedThawed(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			p := newThreaded(t, mount)
 			p.held(t)
 			before, err := p.read()
-			must(t, err)
-			must(t, p.group.Thaw())
+			kerneltest.Must(t, err)
+			kerneltest.Must(t, p.group.Thaw())
 			p.awaitState(t, "t")
 			_, err = p.group.Freeze(t.Context())
-			must(t, err)
+			kerneltest.Must(t, err)
 			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
 				t.Errorf("it ran: %q, %v; had %q", after, err, before)
 			}
-			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
-			must(t, ReleaseSeized(t.Context(), []int{p.pid}))
-			must(t, p.group.Thaw())
+			kerneltest.Must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, p.group.Thaw())
 			for until := time.Now().Add(20 * time.Second); ; {
 				after, err := p.read()
-				must(t, err)
+				kerneltest.Must(t, err)
 				if !bytes.Equal(before, after) {
 					break
 				}
@@ -420,12 +422,12 @@ func TestSeizedThawed(t *testing.T) {
 // that a Seizure whose processes are gone ends by itself.
 func TestSeizureUnused(t *testing.T) {
 	unused, err := StartSeizure()
-	must(t, err)
-	must(t, unused.Close())
+	kerneltest.Must(t, err)
+	kerneltest.Must(t, unused.Close())
 	gone := exec.Command("true")
-	must(t, gone.Run())
+	kerneltest.Must(t, gone.Run())
 	idle, err := StartSeizure()
-	must(t, err)
+	kerneltest.Must(t, err)
 	if n, err := idle.Hold([]int{gone.Process.Pid}); n != 0 || err != nil {
 		t.Errorf("%d threads of a process that is gone are held, %v", n, err)
 	}
@@ -436,5 +438,5 @@ func TestSeizureUnused(t *testing.T) {
 			t.Error("it does not end")
 		}
 	}
-	must(t, idle.Close())
+	kerneltest.Must(t, idle.Close())
 }

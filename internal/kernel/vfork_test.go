@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 // startSpawner starts testdata/spawner in a group of its own.
@@ -24,7 +26,7 @@ func startSpawner(t *testing.T, mount, argument string) (*Cgroup, io.Reader) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	group, said, begin := startIn(t, mount, program, argument)
-	must(t, begin.Close())
+	kerneltest.Must(t, begin.Close())
 	return group, said
 }
 
@@ -32,15 +34,15 @@ func startSpawner(t *testing.T, mount, argument string) (*Cgroup, io.Reader) {
 func startIn(t *testing.T, mount, program string, args ...string) (*Cgroup, io.Reader, io.WriteCloser) {
 	t.Helper()
 	dir := filepath.Join(mount, fmt.Sprintf("godwit-spawner-%d", os.Getpid()))
-	must(t, os.Mkdir(dir, 0o755))
+	kerneltest.Must(t, os.Mkdir(dir, 0o755))
 	group, err := CgroupAt(dir)
-	must(t, err)
+	kerneltest.Must(t, err)
 	cmd := exec.Command(program, args...)
 	said, err := cmd.StdoutPipe()
-	must(t, err)
+	kerneltest.Must(t, err)
 	in, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	kerneltest.Must(t, err)
+	kerneltest.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -50,14 +52,14 @@ func startIn(t *testing.T, mount, program string, args ...string) (*Cgroup, io.R
 			t.Error(err)
 		}
 	})
-	must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0))
+	kerneltest.Must(t, os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, cmd.Process.Pid), 0))
 	return group, said, in
 }
 
 // TestFreezeToMoveSpawner freezes a program that constantly starts others, and checks that it is never
 // caught waiting in vfork.
 func TestFreezeToMoveSpawner(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			group, out := startSpawner(t, mount, "4")
 			said := bufio.NewReader(out)
@@ -65,27 +67,27 @@ func TestFreezeToMoveSpawner(t *testing.T) {
 				t.Helper()
 				for range n {
 					_, err := said.ReadString('\n')
-					must(t, err)
+					kerneltest.Must(t, err)
 				}
 			}
 			lines(1)
 			for caught := 0; caught == 0; { // until the check has certainly found some
 				_, err := group.Freeze(t.Context())
-				must(t, err)
+				kerneltest.Must(t, err)
 				found, err := group.vforks()
-				must(t, err)
+				kerneltest.Must(t, err)
 				caught = len(found)
-				must(t, group.Thaw())
+				kerneltest.Must(t, group.Thaw())
 			}
 			for range 20 {
 				_, err := group.FreezeToMove(t.Context())
-				must(t, err)
+				kerneltest.Must(t, err)
 				found, err := group.vforks()
-				must(t, err)
+				kerneltest.Must(t, err)
 				if len(found) > 0 {
 					t.Errorf("frozen while %+v", found)
 				}
-				must(t, group.Thaw())
+				kerneltest.Must(t, group.Thaw())
 			}
 			lines(2)
 		})
@@ -95,13 +97,13 @@ func TestFreezeToMoveSpawner(t *testing.T) {
 // TestFreezeToMoveStuck has a child that never calls execve. It checks that the error names the child, and
 // that the group runs on.
 func TestFreezeToMoveStuck(t *testing.T) {
-	for version, mount := range freezers(t) {
+	for version, mount := range kerneltest.Freezers(t) {
 		t.Run(version, func(t *testing.T) {
 			group, _ := startSpawner(t, mount, "stuck")
 			for found := []vfork(nil); len(found) == 0; {
 				var err error
 				found, err = group.vforks()
-				must(t, err)
+				kerneltest.Must(t, err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()

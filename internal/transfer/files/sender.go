@@ -64,17 +64,16 @@ type Choices interface {
 
 // SenderConfig is what a Sender is made of.
 type SenderConfig struct {
-	Container     Container
-	Link          Link
-	Migration     Migration
-	Settings      Settings
-	Choices       Choices
-	Figures       *progress.Tracker
-	NotConverging error  // is wrapped when the user wants that rather than a longer downtime
-	Target        string // the name of the node
-	Dir           string // for what is known of files that were sent, which may be much
-	Cores         int    // of this node
-	Log           *slog.Logger
+	Container Container
+	Link      Link
+	Migration Migration
+	Settings  Settings
+	Choices   Choices
+	Figures   *progress.Tracker
+	Target    string // the name of the node
+	Dir       string // for what is known of files that were sent, which may be much
+	Cores     int    // of this node
+	Log       *slog.Logger
 }
 
 // Sender carries a container's files to the target: in rounds while it runs, over a data connection of

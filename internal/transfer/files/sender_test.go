@@ -131,7 +131,7 @@ func TestCopyEnds(t *testing.T) {
 				report.Decisions)
 		}
 		m.settings.OnNoConvergence = migration.GiveUp
-		if err := m.sender.Copy(t.Context()); errors.Is(err, errRounds) != (c.why != "") {
+		if err := m.sender.Copy(t.Context()); errors.Is(err, ErrNotConverging) != (c.why != "") {
 			t.Errorf("%+v: giving up: %v", c.settings, err)
 		}
 	}

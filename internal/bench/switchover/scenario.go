@@ -1,4 +1,4 @@
-package bench
+package switchover
 
 import (
 	"errors"
@@ -43,8 +43,12 @@ const (
 
 // study A's OpenFace: 140 MB, of which 22 MB are written again and again
 
-// WayNames lists the ways in which the suite switchover moves containers, in the order of their turns.
-func WayNames() []string {
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// study A's OpenFace: 140 MB, of which 22 MB are written again and again
+
+// Ways lists the ways in which the suite switchover moves containers, in the order of their turns.
+func Ways() []string {
 	return []string{moves.WayFloor, moves.WayRsync, moves.WayPodman, moves.WayCold, moves.WayPreCopy}
 }
 
@@ -62,7 +66,7 @@ type scenario struct {
 func scenarios() []scenario {
 	tiny := moves.Workload{Name: moves.WorkloadTiny, Image: "busybox", Args: []string{"sleep", "1000000"}}
 	redis := moves.Workload{Name: moves.WorkloadRedis, Image: "redis", Port: moves.RedisPort}
-	all, own, preCopy := WayNames(), []string{moves.WayCold, moves.WayPreCopy}, []string{moves.WayPreCopy}
+	all, own, preCopy := Ways(), []string{moves.WayCold, moves.WayPreCopy}, []string{moves.WayPreCopy}
 	withRsync := []string{moves.WayRsync, moves.WayCold, moves.WayPreCopy}
 	fast, faster := []string{testbed.LinkFast}, []string{testbed.LinkFaster}
 	return []scenario{
@@ -94,13 +98,13 @@ func scenarios() []scenario {
 	}
 }
 
-// WorkloadNames lists the workloads.
-func WorkloadNames() []string {
+// Names lists the workloads.
+func Names() []string {
 	return testbed.NamesOf(scenarios(), scenario.title)
 }
 
-// LinkNames lists the links.
-func LinkNames() []string {
+// Links lists the links.
+func Links() []string {
 	var names []string
 	for _, s := range scenarios() {
 		for _, link := range s.links {
@@ -125,7 +129,7 @@ func selected(c testbed.Config) ([]scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := testbed.Choose("way", WayNames(), testbed.Itself, c.Ways); err != nil {
+	if _, err := testbed.Choose("way", Ways(), testbed.Itself, c.Ways); err != nil {
 		return nil, err
 	}
 	selected := []scenario{}
@@ -183,7 +187,7 @@ func linksOf(c testbed.Config, s scenario) ([]string, error) {
 			links = append(links, asked)
 			continue
 		}
-		if _, err := testbed.Choose("link", LinkNames(), testbed.Itself, []string{asked}); err != nil {
+		if _, err := testbed.Choose("link", Links(), testbed.Itself, []string{asked}); err != nil {
 			return nil, err
 		}
 		for _, own := range s.links {

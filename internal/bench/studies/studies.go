@@ -1,4 +1,4 @@
-package bench
+package studies
 
 import (
 	"context"
@@ -16,20 +16,21 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const suiteStudies = "studies"
+// Name is the name of the benchmark.
+const Name = "studies"
 
-// studyRun is one run of the suite studies, which can go on with an earlier one.
-type studyRun struct {
+// suite is one run of the suite studies, which can go on with an earlier one.
+type suite struct {
 	*testbed.Suite
 	traces []results.Trace
 	host   results.Host
 	kept   time.Time // when the result was last saved
 }
 
-// Studies repeats the experiments of the studies with which Godwit is compared: their workloads, over their
+// Run repeats the experiments of the studies with which Godwit is compared: their workloads, over their
 // links, in Godwit's ways and in theirs. When it returns, it has cleaned up the machine. If some ways
 // failed, the result has the other measurements; the error lists Godwit's failures.
-func Studies(ctx context.Context, config testbed.Config) (results.Result, error) {
+func Run(ctx context.Context, config testbed.Config) (results.Result, error) {
 	chosen, err := selectedTrials(config)
 	if err != nil {
 		return results.Result{}, err
@@ -43,7 +44,7 @@ func studies(ctx context.Context, config testbed.Config, chosen []trial) (result
 		return results.Result{}, err
 	}
 	config.Users = true
-	s := &studyRun{Suite: &testbed.Suite{Config: config, Began: time.Now()}}
+	s := &suite{Suite: &testbed.Suite{Config: config, Began: time.Now()}}
 	var err error
 	if s.host, err = s.Prepare(); err != nil {
 		return results.Result{}, err
@@ -57,7 +58,7 @@ func studies(ctx context.Context, config testbed.Config, chosen []trial) (result
 }
 
 // tryAll measures the selected trials.
-func (s *studyRun) tryAll(ctx context.Context, chosen []trial) (err error) {
+func (s *suite) tryAll(ctx context.Context, chosen []trial) (err error) {
 	var daemons testbed.RsyncDaemons
 	defer func() { err = errors.Join(err, daemons.Stop()) }()
 	unmake, err := moves.PodmanMountPoint()
@@ -82,7 +83,7 @@ func (s *studyRun) tryAll(ctx context.Context, chosen []trial) (err error) {
 }
 
 // try measures one workload over all of its links: first in the ways of others, then in Godwit's.
-func (s *studyRun) try(ctx context.Context, t trial) error {
+func (s *suite) try(ctx context.Context, t trial) error {
 	ways := s.lacking(t, t.links, t.ways)
 	if len(ways) == 0 {
 		return nil
@@ -109,7 +110,7 @@ func (s *studyRun) try(ctx context.Context, t trial) error {
 }
 
 // tryGodwit moves one container with its client back and forth, in all of Godwit's ways in turn.
-func (s *studyRun) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
+func (s *suite) tryGodwit(ctx context.Context, t trial, archive string, ways []string) (err error) {
 	g := services.NewContainer(s.Bed, t.app, archive)
 	defer func() { err = errors.Join(err, g.Stop(context.WithoutCancel(ctx))) }()
 	if err := s.SetLink(testbed.LinkFaster); err != nil {
@@ -133,7 +134,7 @@ func (s *studyRun) tryGodwit(ctx context.Context, t trial, archive string, ways 
 }
 
 // tryOver measures all ways over one link.
-func (s *studyRun) tryOver(ctx context.Context, t trial, g *services.Container, link string,
+func (s *suite) tryOver(ctx context.Context, t trial, g *services.Container, link string,
 	ways []string) error {
 	all := s.newTrialSeries(t, link, ways)
 	if err := s.ChangeLink(ctx, link); err != nil {
@@ -166,7 +167,7 @@ func (s *studyRun) tryOver(ctx context.Context, t trial, g *services.Container, 
 }
 
 // newTrialSeries also includes earlier measurements of some ways.
-func (s *studyRun) newTrialSeries(t trial, link string, ways []string) []*results.Series {
+func (s *suite) newTrialSeries(t trial, link string, ways []string) []*results.Series {
 	all := make([]*results.Series, len(ways))
 	for i, way := range ways {
 		if all[i] = s.known(t.title(), link, way); all[i] == nil {
@@ -179,7 +180,7 @@ func (s *studyRun) newTrialSeries(t trial, link string, ways []string) []*result
 
 // tryAbsent moves containers to a node that has no part of their image. Each run has a container of its
 // own.
-func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
+func (s *suite) tryAbsent(ctx context.Context, t trial, archive string, ways []string) error {
 	for _, link := range t.links {
 		t.links = []string{link}
 		lacking := s.lacking(t, t.links, ways)
@@ -208,7 +209,7 @@ func (s *studyRun) tryAbsent(ctx context.Context, t trial, archive string, ways 
 	return nil
 }
 
-func (s *studyRun) tryAbsentOnce(
+func (s *suite) tryAbsentOnce(
 	ctx context.Context, t trial, archive, link, way string,
 ) (measured []results.Measurement, points [][2]float64, err error) {
 	g := services.NewContainer(s.Bed, t.app, archive)
@@ -286,5 +287,5 @@ func selectedTrials(c testbed.Config) ([]trial, error) {
 			t.ways = t.few
 		}
 	}
-	return testbed.SelectTurns(c, all, StudyWays(), (*trial).turns)
+	return testbed.SelectTurns(c, all, Ways(), (*trial).turns)
 }

@@ -1,4 +1,4 @@
-package bench
+package studies
 
 import (
 	"encoding/json"
@@ -32,7 +32,7 @@ func readResult(path string) (results.Result, error) {
 }
 
 // goOn loads earlier measurements, if the configuration says so.
-func (s *studyRun) goOn() error {
+func (s *suite) goOn() error {
 	if !s.Config.Resume {
 		return nil
 	}
@@ -47,13 +47,13 @@ func (s *studyRun) goOn() error {
 }
 
 // goOnWith adds earlier measurements. Failed ways are tried again.
-func (s *studyRun) goOnWith(earlier results.Result) error {
+func (s *suite) goOnWith(earlier results.Result) error {
 	was, now := earlier.Host, s.host
 	was.Load, now.Load = 0, 0
-	if earlier.Suite != suiteStudies || was != now {
+	if earlier.Suite != Name || was != now {
 		return fmt.Errorf("what was measured before is of the benchmark %s on %+v, and this is %s on %+v: "+
 			"begin anew, in another file",
-			earlier.Suite, was, suiteStudies, now)
+			earlier.Suite, was, Name, now)
 	}
 	s.Began, s.traces = earlier.Started, earlier.Traces
 	for _, row := range earlier.Rows {
@@ -78,7 +78,7 @@ func (s *studyRun) goOnWith(earlier results.Result) error {
 }
 
 // known returns the measurements of a way; nil: none.
-func (s *studyRun) known(workload, link, way string) *results.Series {
+func (s *suite) known(workload, link, way string) *results.Series {
 	i := slices.IndexFunc(s.Series, func(one *results.Series) bool {
 		return one.Workload == workload &&
 			one.Link == link && one.Way == way
@@ -90,7 +90,7 @@ func (s *studyRun) known(workload, link, way string) *results.Series {
 }
 
 // lacks reports whether a way needs more runs, over any of these links.
-func (s *studyRun) lacks(t trial, links []string, way string) bool {
+func (s *suite) lacks(t trial, links []string, way string) bool {
 	return slices.ContainsFunc(links, func(link string) bool {
 		one := s.known(t.title(), link, way)
 		return one == nil || one.Runs < t.runs
@@ -98,13 +98,13 @@ func (s *studyRun) lacks(t trial, links []string, way string) bool {
 }
 
 // lacking returns the ways that need more runs.
-func (s *studyRun) lacking(t trial, links []string, ways []string) []string {
+func (s *suite) lacking(t trial, links []string, ways []string) []string {
 	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !s.lacks(t, links, way) })
 }
 
 // measured adds the measurements of one run, and a client's answers, and saves the result if that was not
 // done for a while.
-func (s *studyRun) measured(one *results.Series, measured []results.Measurement, points [][2]float64) error {
+func (s *suite) measured(one *results.Series, measured []results.Measurement, points [][2]float64) error {
 	one.Add(measured)
 	if len(points) > 0 {
 		s.traces = append(s.traces,
@@ -119,8 +119,8 @@ func (s *studyRun) measured(one *results.Series, measured []results.Measurement,
 }
 
 // resultOfStudies returns the result so far.
-func (s *studyRun) resultOfStudies() results.Result {
-	result := results.Result{Suite: suiteStudies, Host: s.host, Started: s.Began.UTC(), Rows: []results.Row{},
+func (s *suite) resultOfStudies() results.Result {
+	result := results.Result{Suite: Name, Host: s.host, Started: s.Began.UTC(), Rows: []results.Row{},
 		Traces: s.traces}
 	for _, one := range s.Series {
 		result.Rows = append(result.Rows, one.Rows()...)

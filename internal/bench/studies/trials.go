@@ -1,4 +1,4 @@
-package bench
+package studies
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ const (
 	wayStopRsync     = "stop, rsync, start"        // and with none
 )
 
-// StudyWays lists the ways of the suite studies.
-func StudyWays() []string {
+// Ways lists the ways of the suite studies.
+func Ways() []string {
 	return []string{
 		moves.WayRsync, moves.WayPreDump, moves.WayLazy, moves.WayPodman, wayStopRsync, wayRestartRsync,
 		moves.WayAuto, moves.WayCold, moves.WayPreCopy,
@@ -128,8 +128,8 @@ func trials() []trial {
 	}
 }
 
-// StudyTitles lists the workloads of the suite studies.
-func StudyTitles() []string {
+// Names lists the workloads of the suite studies.
+func Names() []string {
 	all := trials()
 	titles := make([]string, len(all))
 	for i := range all {

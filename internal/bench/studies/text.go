@@ -1,4 +1,4 @@
-package bench
+package studies
 
 import (
 	"fmt"
@@ -19,12 +19,12 @@ func inOrder(rows []results.Row) []results.Row {
 			cells = append(cells, c)
 		}
 	}
-	titles := StudyTitles() // the rows of several runs may be in any order
+	titles := Names() // the rows of several runs may be in any order
 	slices.SortStableFunc(cells,
 		func(x, y cell) int { return slices.Index(titles, x.workload) - slices.Index(titles, y.workload) })
 	place := func(r results.Row) int {
-		return slices.Index(cells, cell{r.Workload, r.Link})*len(StudyWays()) +
-			slices.Index(StudyWays(), r.Way)
+		return slices.Index(cells, cell{r.Workload, r.Link})*len(Ways()) +
+			slices.Index(Ways(), r.Way)
 	}
 	slices.SortStableFunc(rows, func(x, y results.Row) int { return place(x) - place(y) })
 	for i, row := range rows {
@@ -36,12 +36,12 @@ func inOrder(rows []results.Row) []results.Row {
 	return rows
 }
 
-// writeStudies prints a table for each workload and link.
-func writeStudies(r results.Result, w io.Writer) {
+// WriteRows prints a table for each workload and link.
+func WriteRows(r results.Result, w io.Writer) {
 	fmt.Fprintln(w, "median (interval that has it with 95 % certainty, or all that was seen in fewer than "+
 		"6 runs);")
 	fmt.Fprintln(w, `"limit" is what the bytes that were sent need at the link's bandwidth`)
-	ways := slices.Clone(StudyWays())
+	ways := slices.Clone(Ways())
 	for _, row := range r.Rows {
 		if strings.HasPrefix(row.Way, wayStudy) && !slices.Contains(ways, row.Way) {
 			ways = slices.Insert(ways, 0, row.Way)

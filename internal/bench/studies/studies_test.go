@@ -1,4 +1,4 @@
-package bench
+package studies
 
 import (
 	"os"
@@ -91,7 +91,7 @@ func TestTrials(t *testing.T) {
 			}
 		}
 		for _, way := range slices.Concat(s.ways, s.few) {
-			if !slices.Contains(StudyWays(), way) || !slices.Contains(s.ways, way) {
+			if !slices.Contains(Ways(), way) || !slices.Contains(s.ways, way) {
 				t.Errorf("%s: no such way: %q", s.title(), way)
 			}
 		}

@@ -1,4 +1,4 @@
-package bench
+package switchover
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func TestSwitchover(t *testing.T) {
 func wholeRun(t *testing.T, config testbed.Config) {
 	podmanBefore := testbed.Exists(moves.PodmanHome)
 	config.Workloads = []string{moves.WorkloadTiny, moves.WorkloadRedis, workloadIdle64}
-	result, err := Switchover(t.Context(), config)
+	result, err := Run(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func interruptedRun(t *testing.T, config testbed.Config) {
 			interrupt()
 		}
 	}
-	if _, err := Switchover(ctx, config); !errors.Is(err, context.Canceled) {
+	if _, err := Run(ctx, config); !errors.Is(err, context.Canceled) {
 		t.Errorf("an interrupted benchmark ends with %v, want %v", err, context.Canceled)
 	}
 	if found := benchtest.Left(t, config); len(found) > 0 {

@@ -1,4 +1,4 @@
-package bench
+package switchover
 
 import (
 	"encoding/json"
@@ -107,7 +107,7 @@ func TestText(t *testing.T) {
 			Note: "it has gone\nfar away"}).Rows()...)
 	var text strings.Builder
 	result := results.Result{Suite: "switchover", Rows: rows, Asked: judge(rows)}
-	result.WriteText(&text, func() { writeMoves(result, &text) })
+	result.WriteText(&text, func() { WriteRows(result, &text) })
 	for _, want := range []string{
 		"tiny, 1gbit/0.4ms", "100.0 ms", "podman", "it has gone", "met, 20.0 ms to spare",
 		"NOT met: 10.0 ms too much (8%)",
@@ -156,7 +156,7 @@ func TestSelected(t *testing.T) {
 			"nothing to measure: these workloads are not moved in these ways over these links, or not in " +
 				"a quick run"},
 		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"moon"}},
-			`no such link: "moon"; there are ` + strings.Join(LinkNames(), ", ")},
+			`no such link: "moon"; there are ` + strings.Join(Links(), ", ")},
 		{testbed.Config{Workloads: []string{"tiny"}, Links: []string{"1gbit/moon"}},
 			`link "1gbit/moon": give bandwidth and round trip, such as 100mbit/20ms: ` +
 				`time: invalid duration "moon"`},
@@ -184,7 +184,7 @@ func TestScenarios(t *testing.T) {
 			t.Errorf("%s: has an image or memory, not both", s.Name)
 		}
 		for _, way := range s.ways {
-			if !slices.Contains(WayNames(), way) {
+			if !slices.Contains(Ways(), way) {
 				t.Errorf("%s: no such way: %q", s.Name, way)
 			}
 		}
@@ -196,7 +196,7 @@ func TestBadConfiguration(t *testing.T) {
 		{Lab: "bench-bad", Runs: -1}, {Lab: "bench-bad", Runs: 1, Links: []string{"moon"}},
 		{Lab: "bench-bad", Runs: 1, Workloads: []string{"doom"}},
 	} {
-		if _, err := Switchover(t.Context(), config); err == nil {
+		if _, err := Run(t.Context(), config); err == nil {
 			t.Errorf("%+v is accepted", config)
 		}
 	}

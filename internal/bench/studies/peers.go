@@ -1,4 +1,4 @@
-package bench
+package studies
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 
 // tryPeers measures the ways other than Godwit's. Their containers are made after one of Godwit's that is
 // not moved.
-func (s *studyRun) tryPeers(ctx context.Context, t trial, archive string, ways []string) (err error) {
+func (s *suite) tryPeers(ctx context.Context, t trial, archive string, ways []string) (err error) {
 	if err := s.SetLink(testbed.LinkFaster); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ type mover interface {
 	afresh() bool
 }
 
-func (s *studyRun) newMover(
+func (s *suite) newMover(
 	way string, of *services.App, w moves.Workload, archive string, model engine.Container,
 ) mover {
 	switch way {
@@ -92,7 +92,7 @@ func (s *studyRun) newMover(
 }
 
 // tryPeer measures one way over all links.
-func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*results.Series) (err error) {
+func (s *suite) tryPeer(ctx context.Context, t trial, m mover, all []*results.Series) (err error) {
 	if p, is := m.(peerMover); is && p.cannot != nil {
 		if err := p.cannot(ctx); err != nil {
 			return fmt.Errorf("not on this machine: %w", err)
@@ -128,7 +128,7 @@ func (s *studyRun) tryPeer(ctx context.Context, t trial, m mover, all []*results
 }
 
 // movePeer moves a service once, after a client has used it.
-func (s *studyRun) movePeer(
+func (s *suite) movePeer(
 	ctx context.Context, t trial, m mover, link string, first bool,
 ) (_ []results.Measurement, seen [][2]float64, err error) {
 	if err := s.SetLink(testbed.LinkFaster); err != nil {

@@ -1,4 +1,4 @@
-package bench
+package studies
 
 import (
 	"os"
@@ -19,8 +19,8 @@ func TestResume(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "studies.json")
 	box, film := trial{study: "a", app: services.Busybox(), runs: 2},
 		trial{study: "c", app: services.Video(), runs: 2}
-	measure := func(of trial, ways ...string) *studyRun {
-		s := &studyRun{Suite: &testbed.Suite{Config: testbed.Config{File: file, Resume: true},
+	measure := func(of trial, ways ...string) *suite {
+		s := &suite{Suite: &testbed.Suite{Config: testbed.Config{File: file, Resume: true},
 			Began: time.Now()},
 			host: results.Host{Cores: 2, Kernel: "6", Load: float64(of.runs)}}
 		if err := s.goOn(); err != nil {

@@ -1,4 +1,4 @@
-package bench
+package switchover
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/godwit/godwit/internal/bench/results"
 )
 
-// writeMoves prints a table for each workload and link.
-func writeMoves(r results.Result, w io.Writer) {
+// WriteRows prints a table for each workload and link.
+func WriteRows(r results.Result, w io.Writer) {
 	for i, row := range r.Rows {
 		if i == 0 || row.Workload != r.Rows[i-1].Workload || row.Link != r.Rows[i-1].Link {
 			fmt.Fprintln(w)

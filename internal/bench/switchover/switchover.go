@@ -1,4 +1,4 @@
-package bench
+package switchover
 
 import (
 	"context"
@@ -14,17 +14,18 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-const suiteSwitchover = "switchover"
+// Name is the name of the benchmark.
+const Name = "switchover"
 
-// Switchover measures how long a container stands still when it is moved, by Godwit and in other ways. When
+// Run measures how long a container stands still when it is moved, by Godwit and in other ways. When
 // it returns, it has cleaned up the machine. If some ways failed, the result has the other measurements,
 // and the error lists the failures.
-func Switchover(ctx context.Context, config testbed.Config) (result results.Result, err error) {
+func Run(ctx context.Context, config testbed.Config) (result results.Result, err error) {
 	s, chosen, err := newSuite(config)
 	if err != nil {
 		return results.Result{}, err
 	}
-	result = results.Result{Suite: suiteSwitchover, Started: s.Began.UTC(), Rows: []results.Row{},
+	result = results.Result{Suite: Name, Started: s.Began.UTC(), Rows: []results.Row{},
 		Asked: []results.Asked{}}
 	if result.Host, err = s.Prepare(); err != nil {
 		return result, err
