@@ -22,6 +22,12 @@ import (
 
 const testMigration = "0123456789abcdef"
 
+// emptyEngine is the node's own engine, without containers.
+type emptyEngine struct{ *embedded.Engine }
+
+// Processes finds no container.
+func (emptyEngine) Processes(context.Context, string) ([]int, error) { return nil, engine.ErrNotFound }
+
 // newTestAgent makes what of an agent needs no kernel: node b, which knows node a.
 func newTestAgent(t *testing.T) *Agent {
 	t.Helper()
@@ -32,7 +38,7 @@ func newTestAgent(t *testing.T) *Agent {
 		ctx: ctx, stop: stop,
 	}
 	a.reservations, a.residuals = reserve.New(), residual.New(residual.Config{})
-	a.engines = engine.NewSet((*embedded.Engine)(nil)) // nobody asks it
+	a.engines = engine.NewSet(emptyEngine{})
 	var err error
 	if a.images, err = image.Open(a.config.StateDir); err != nil {
 		t.Fatal(err)

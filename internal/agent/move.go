@@ -29,7 +29,6 @@ func newMove(m *migrate.Move) *move { return &move{Move: m, tracker: m.Tracker, 
 
 func (m *move) record() migration.Record               { return m.Record() }
 func (m *move) ended() bool                            { return m.Ended() }
-func (m *move) neverRuns() bool                        { return m.NeverRuns() }
 func (m *move) tell(event migration.Event)             { m.Happen(event) }
 func (m *move) describe(definition engine.Definition)  { m.Describe(definition) }
 func (m *move) guarded(do func()) func()               { return m.Guarded(do) }

@@ -47,10 +47,9 @@ func (u uplinked) Migrate(ctx context.Context, request *api.MigrateRequest) erro
 
 func (u uplinked) Cancel(id string) error {
 	m, err := u.agent.moves.Find(id)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = m.Step(migration.Cancel{Reason: "by a user of the controller"})
 	}
-	_, err = m.Step(migration.Cancel{Reason: "by a user of the controller"})
 	return err
 }
 
