@@ -64,13 +64,12 @@ func (d departing) Migrate(ctx context.Context, request *api.MigrateRequest) (m 
 		return nil, err
 	}
 	m = a.moves.New(definition, machine)
-	work := newSource(a, newMove(m), definition, node, settings)
-	work.auto, work.link = auto, work.newLink(early)
-	work.split = forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
+	split := forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
-		work.split.Forbid(why) // rounds that do not converge would turn into that mode
+		split.Forbid(why) // rounds that do not converge would turn into that mode
 	}
-	m.Take(work)
+	m.Take(newSource(a, newMove(m), definition, node,
+		preparation{settings: settings, early: early, auto: auto, split: split}))
 	if auto != nil {
 		m.Tracker.Chose(auto.Choice, auto.Took)
 	}
@@ -89,11 +88,11 @@ func (d departing) Migrate(ctx context.Context, request *api.MigrateRequest) (m 
 	return m, nil
 }
 
-// arriving lets containers come to this node.
-type arriving struct{ agent *Agent }
+// arrivals lets containers come to this node.
+type arrivals struct{ agent *Agent }
 
 // Accept implements rpc.Arriving.
-func (r arriving) Accept(from string, offer *api.Offer) (*migrate.Move, error) {
+func (r arrivals) Accept(from string, offer *api.Offer) (*migrate.Move, error) {
 	a := r.agent
 	if err := envelopes.CheckProtocol(from, offer); err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func (d arrivalData) Accept(hello stream.Hello, from string, _ *stream.Options) 
 }
 
 func (t *target) servePages(ctx context.Context, _ stream.Hello, session *stream.Session) error {
-	return t.memory.Attach(ctx, session, t.move.done)
+	return t.memory.Attach(ctx, session)
 }
 
 func (t *target) serveFiles(ctx context.Context, _ stream.Hello, session *stream.Session) error {
@@ -80,13 +80,13 @@ func (t *target) serveFiles(ctx context.Context, _ stream.Hello, session *stream
 }
 
 func (t *target) servePush(ctx context.Context, hello stream.Hello, session *stream.Session) error {
-	return t.attachPush(ctx, hello, session)
+	return t.memory.AttachPush(ctx, hello, session)
 }
 
 // serveState keeps a data connection until the migration has ended here, and then until the source has
 // heard so: the end of the connection would tell it sooner, but not why.
 func (t *target) serveState(ctx context.Context, _ stream.Hello, session *stream.Session) error {
-	if !t.attach(session) {
+	if !t.link.Attach(session, t.agent.log) {
 		return errors.New("a second data connection for one migration")
 	}
 	if err := waitFor(ctx, t.move.done); err != nil {

@@ -14,10 +14,11 @@ import (
 var guardedPackages = []string{
 	".", "../access", "../admission", "../attachment", "../cluster", "../cluster/measure", "../control",
 	"../criu/relief", "../departure", "../envelopes", "../forecast", "../frozen", "../gc", "../inventory",
-	"../journal", "../journal/rebuild", "../lease", "../location", "../migrate", "../node/containers",
-	"../node/data", "../node/disk", "../node/rpc", "../node/supervisor", "../placement/controller",
-	"../reserve", "../residual", "../restart", "../sampling", "../staging", "../switchover",
-	"../transfer/anew", "../transfer/files", "../transfer/kept", "../transfer/layers", "../transfer/link",
+	"../journal", "../journal/rebuild", "../latestart", "../lease", "../location", "../migrate",
+	"../node/containers", "../node/data", "../node/disk", "../node/rpc", "../node/supervisor",
+	"../placement/controller", "../reserve", "../residual", "../restart", "../sampling", "../staging",
+	"../switchover", "../transfer/anew", "../transfer/dump", "../transfer/files", "../transfer/kept",
+	"../transfer/layers", "../transfer/link", "../transfer/memory/arriving", "../transfer/memory/leaving",
 	"../transfer/memory/precopy", "../transfer/memory/push", "../transfer/memory/rounds",
 	"../transfer/progress", "../transfer/proof", "../transfer/state", "../transfer/volumes",
 }

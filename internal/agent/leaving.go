@@ -5,6 +5,7 @@ import (
 	"github.com/godwit/godwit/internal/departure"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 )
 
 // newDepartures finds out what can leave this node.
@@ -22,13 +23,15 @@ type spilling struct{ agent *Agent }
 
 // Bytes implements departure.Spill.
 func (spilling) Bytes(mode migration.Mode, settings migration.Settings, memoryBytes int64) int64 {
-	return spillBytes(mode, settings, memoryBytes)
+	return push.SpillBytes(mode, settings, memoryBytes)
 }
 
 // Examine implements departure.Spill.
-func (s spilling) Examine(needed int64) []engine.Problem { return s.agent.examineSpill(needed) }
+func (s spilling) Examine(needed int64) []engine.Problem {
+	return push.ExamineRoom(s.agent.self.Name, s.agent.config.StateDir, needed)
+}
 
 // NoKey implements departure.Spill.
 func (spilling) NoKey(node string, needed int64, reservation *api.Reservation) *migration.Problem {
-	return keepsNoSpillKey(node, needed, reservation)
+	return push.KeepsNoKey(node, needed, reservation.GetKeepsSpillKey())
 }

@@ -36,10 +36,8 @@ func (n movingNode) Work(m *migrate.Move, of engine.Definition, offer *api.Offer
 	if spec.Side == migration.Target {
 		return newTarget(n.agent, newMove(m), of, n.other(spec.Source), offer)
 	}
-	// it will only be undone, or finalised
-	work := newSource(n.agent, newMove(m), of, n.other(spec.Target), migration.Settings{})
-	work.slowed = true // after a crash nobody knows
-	return work
+	// it will only be undone, or finalised; after a crash nobody knows whether it was slowed down
+	return newSource(n.agent, newMove(m), of, n.other(spec.Target), preparation{slowed: true})
 }
 
 // other finds a node that a journal names. If it is known no more it cannot be asked; what became of

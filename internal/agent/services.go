@@ -122,7 +122,7 @@ func newPeerService(a *Agent) *peerService {
 		},
 		ProofService: &rpc.ProofService{Proofs: a.proofs},
 		SessionService: &rpc.SessionService{
-			Arriving: arriving{a}, Admission: a.admission, Calls: a.calls, Silence: a.config.peerTimeout(),
+			Arriving: arrivals{a}, Admission: a.admission, Calls: a.calls, Silence: a.config.peerTimeout(),
 			Life: a.ctx, Log: a.log,
 		},
 	}

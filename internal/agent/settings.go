@@ -62,7 +62,7 @@ func (s *settings) change(request *api.SetRequest, split *rounds.Split) (migrati
 
 // Change implements rpc.Leaving.
 func (s *source) Change(request *api.SetRequest) error {
-	values, err := s.settings.change(request, s.split)
+	values, err := s.settings.change(request, s.memory.Split())
 	if err != nil {
 		return err
 	}
@@ -72,10 +72,10 @@ func (s *source) Change(request *api.SetRequest) error {
 
 // Switch implements rpc.Leaving.
 func (s *source) Switch() error {
-	if why := s.split.Request(); why != "" {
+	if why := s.memory.Split().Request(); why != "" {
 		return fmt.Errorf("%w: %s", errRefused, why)
 	}
-	return s.turn.Ask("a user requested it")
+	return s.memory.Turn().Ask("a user requested it")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -15,19 +15,19 @@ import (
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/frozen"
+	"github.com/godwit/godwit/internal/latestart"
 	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
-	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/switchover"
 	"github.com/godwit/godwit/internal/transfer/anew"
+	"github.com/godwit/godwit/internal/transfer/dump"
 	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/link"
-	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/leaving"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
-	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -46,41 +46,40 @@ type source struct {
 	offered     *api.Offer
 	reservation *api.Reservation
 	link        *link.Link // all data connections
-	pages       *precopy.Sender
-	departure   engine.Departure
 	packets     *switchover.Packets
-	sender      *state.Sender
+	dump        *dump.Dump
 	files       *files.Sender
 	anew        *anew.Source
-	memory      *rounds.Rounds // nil: all memory is in the execution state
+	memory      *leaving.Memory
 	frozen      *frozen.Copy
-	push        *push.Source // pages that follow when the container was handed over
-	turn        rounds.Turn
-	slowed      bool           // the container may have been slowed down, as far as is known here
 	auto        *forecast.Auto // nil: the user has named the mode
-	split       *rounds.Split  // nil: all is handed over, or will be undone
-	staged      *staging.Taken // the copy that was staged at the target; nil: nothing was staged
 	volumes     *volumes.Leaving
 
-	// contents that the target has, and that the execution state may refer to
-	known  state.Announced
-	layers *layers.Delivery // of the image; nil: the target had all
-	// ready is closed when the target's engine has started the container, which heardReady says;
-	// nil: it was not asked.
-	ready      chan struct{}
-	heardReady bool
+	layers *layers.Delivery  // of the image; nil: the target had all
+	start  latestart.Request // of the container by the target's engine
+}
+
+// preparation is what a migration begins with at its source. That of an earlier agent will only be undone, or
+// finalised: it begins with nothing.
+type preparation struct {
+	settings migration.Settings
+	early    *link.Early    // connections that were made before; nil: none
+	auto     *forecast.Auto // nil: the user has named the mode
+	split    *rounds.Split  // nil: all is handed over, or will be undone
+	slowed   bool           // the container may have been slowed down, as far as is known here
 }
 
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
-	settings migration.Settings) *source {
-	s := &source{agent: agent, move: m, definition: definition, target: node}
+	p preparation) *source {
+	s := &source{agent: agent, move: m, definition: definition, target: node, auto: p.auto}
 	s.volumes = agent.volumes.Leave(definition, node, m.tracker.Spec.Mode,
 		func() bool { return s.packets.StoppedNow() })
-	s.settings.Set(settings)
-	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
-	s.push, s.packets = s.newPush(), s.newPackets()
-	s.files, s.anew = s.newFiles(), s.newAnew()
+	s.settings.Set(p.settings)
 	s.control = control.NewSource(agent.ctx, agent.lineTo(node, m.Move), sourceEnd{s})
+	s.frozen, s.link, s.packets = s.newFrozen(), s.newLink(p.early), s.newPackets()
+	s.files, s.anew = s.newFiles(), s.newAnew()
+	s.memory = s.newMemory(p)
+	s.dump = s.newDump()
 	return s
 }
 
@@ -114,10 +113,11 @@ func (s *source) Check(context.Context) (engine.Outcome, time.Time, error) {
 
 // examine finds what CRIU cannot dump, before anything moves, and what is to be offered.
 func (s *source) examine(ctx context.Context) error {
-	if err := s.agent.awaitFilled(ctx, s.definition); err != nil {
+	of := s.agent.engines.EngineFor(s.definition)
+	if err := push.AwaitFilled(ctx, of, s.definition.ID, s.definition.Name); err != nil {
 		return err
 	}
-	problems, err := s.agent.engines.EngineFor(s.definition).Examine(ctx, s.definition.ID)
+	problems, err := of.Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
@@ -138,14 +138,15 @@ func (s *source) examine(ctx context.Context) error {
 		return err
 	}
 	s.move.tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
-	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
-	return refuse(append(s.agent.admission.ExamineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
+	needed := push.SpillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
+	return refuse(append(s.agent.admission.ExamineOwnRoom(s.offered),
+		push.ExamineRoom(s.agent.self.Name, s.agent.config.StateDir, needed)...))
 }
 
 // examineAgain finds what has come since the rounds began and would make the dump fail, while
 // nothing is frozen.
 func (s *source) examineAgain(ctx context.Context) error {
-	if s.memory == nil {
+	if !s.memory.Ahead() {
 		return nil
 	}
 	problems, err := s.agent.engines.EngineFor(s.definition).Examine(ctx, s.definition.ID)
@@ -238,13 +239,13 @@ func (s *source) Ended(result migration.Finish) {
 	s.link.EndEarly()
 	data := s.link.Data()
 	if data != nil { // Also when it failed: that has cost something, too.
-		s.move.tracker.Counted(carried(s.sent()))
+		s.move.tracker.Counted(carried(s.link.Sent()))
 		if transport, known := data.Transport(); known {
 			s.agent.peers.NoteTransport(s.target.Name, transport)
 		}
 		s.noteTransfer()
 	}
-	if err := s.dropStaged(); err != nil {
+	if err := s.memory.DropStaged(); err != nil {
 		s.agent.log.Warn("cannot end the tracking of memory", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
@@ -259,7 +260,8 @@ func (s *source) Ended(result migration.Finish) {
 
 // Fresh is the source as after a restart of the agent.
 func (s *source) Fresh() migrate.Work {
-	return newSource(s.agent, s.move, s.volumes.Moving(), s.target, s.settings.Get())
+	return newSource(s.agent, s.move, s.volumes.Moving(), s.target,
+		preparation{settings: s.settings.Get()})
 }
 
 // reportJSON is the report that goes to the target with the confirmation.
@@ -276,6 +278,6 @@ func (s *source) reportJSON() []byte {
 func (s *source) noteTransfer() {
 	round, _ := predict.Transferred(s.move.tracker.Report(s.move.RecordInside(), false))
 	if round.Seconds > 0 && s.settings.Get().BandwidthLimit == 0 && s.layers == nil {
-		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
+		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.link.Seen() > 0)
 	}
 }

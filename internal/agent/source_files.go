@@ -44,7 +44,7 @@ func (l leavingFiles) OpenMore(ctx context.Context, purpose string, workers int)
 func (l leavingFiles) Codec() stream.Codec { return l.link.Codec() }
 
 // BytesPerSecond implements files.Link.
-func (l leavingFiles) BytesPerSecond() float64 { return l.bytesPerSecond() }
+func (l leavingFiles) BytesPerSecond() float64 { return l.link.BytesPerSecond() }
 
 // OfferedBytes implements files.Migration.
 func (l leavingFiles) OfferedBytes() int64 { return l.offered.GetTreesBytes() }
@@ -68,4 +68,4 @@ func (l leavingFiles) Ended() <-chan struct{} { return l.move.done }
 func (l leavingFiles) Auto() bool { return l.auto != nil }
 
 // Wanted implements files.Choices.
-func (l leavingFiles) Wanted() string { return l.turn.Wanted() }
+func (l leavingFiles) Wanted() string { return l.memory.Turn().Wanted() }

@@ -9,9 +9,13 @@ import (
 	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/switchover"
+	"github.com/godwit/godwit/internal/transfer/dump"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/link"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // newFrozen makes the frozen copy of the container, which is not frozen yet.
@@ -28,8 +32,30 @@ func (s *source) newLink(early *link.Early) *link.Link {
 	return link.New(link.Config{
 		ID: s.id(), Target: s.target.Name, Mode: s.move.tracker.Spec.Mode, Cores: s.agent.cores,
 		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers.Links, Fresh: cluster.ProbeEvery,
-		Settings: &s.settings, Figures: s.move.tracker, Log: s.agent.log,
+		Settings: &s.settings, Figures: s.move.tracker, Apart: files.Purpose, Layers: s.layersSent,
+		Log: s.agent.log,
 	}, early)
+}
+
+// layersSent is what layers of the image have sent from here; not sending: the target had all.
+func (s *source) layersSent() (sent stream.Counters, sending bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layers.Left()
+}
+
+// newDump makes the dump of the container, which is not prepared.
+func (s *source) newDump() *dump.Dump {
+	return dump.New(dump.Config{
+		Container: s.definition.ID, Name: s.definition.Name, Dir: s.imagesDir(),
+		Engine: func() dump.Engine { return s.agent.engines.EngineFor(s.definition) },
+		Link:   s.link, Memory: s.memory, Packets: s.packets, Keep: s.frozen.Keep,
+		Files: func(ctx context.Context) error {
+			return s.files.Final(ctx, s.link.Out())
+		},
+		Layers:  func() state.Layers { return s.agent.layersOf(s.definition) },
+		Figures: s.move.tracker, Log: s.agent.log,
+	})
 }
 
 // dataDialer dials data connections to a node.

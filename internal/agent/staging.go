@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/staging"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -56,7 +57,7 @@ func (n stagingNode) Running(ctx context.Context, of engine.Definition) (bool, e
 
 // AwaitFilled implements staging.Containers.
 func (n stagingNode) AwaitFilled(ctx context.Context, of engine.Definition) error {
-	return n.agent.awaitFilled(ctx, of)
+	return push.AwaitFilled(ctx, n.agent.engines.EngineFor(of), of.ID, of.Name)
 }
 
 // Offer implements staging.Containers.
@@ -143,7 +144,7 @@ func (n stagingNode) Migration(id, from string, of engine.Definition) (take func
 	if !ok || spec.Source != from || spec.Container != of.ID || m.Ended() {
 		return nil, fmt.Errorf("migration %.40q does not bring %s from %s here", id, of.Name, from)
 	}
-	return work.takeStaged, nil
+	return work.memory.TakeStaged, nil
 }
 
 // BeginStage implements rpc.BeginsStages.

@@ -22,6 +22,12 @@ func (t *target) Attach(stream control.Stream, attached func()) error {
 }
 
 // KeepSpillKey implements rpc.SpillKeeper.
-func (t *target) KeepSpillKey(key []byte, ended func() bool) []byte {
-	return t.push.KeepSpillKey(key, ended)
+func (t *target) KeepSpillKey(key []byte, _ func() bool) []byte { return t.memory.KeepSpillKey(key) }
+
+// MissingPages implements migrate.Filled.
+func (t *target) MissingPages(ctx context.Context, how string) (missing bool, err error) {
+	return t.memory.Missing(ctx, how)
 }
+
+// GiveUpPages implements migrate.Filled.
+func (t *target) GiveUpPages(ctx context.Context, how string) error { return t.memory.GiveUp(ctx, how) }

@@ -24,18 +24,20 @@ var mayImport = map[string]string{
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster cluster/measure control criu " +
 		"criu/relief departure durable engine engine/embedded engine/engines envelopes " +
-		"files files/copies files/image forecast frozen gc guard inventory kernel lease " +
+		"files files/copies files/image forecast frozen gc guard inventory kernel latestart lease " +
 		"location memory memory/postcopy migrate migration network network/wireguard " +
 		"node/containers node/data node/disk node/rpc node/supervisor patience placement " +
 		"placement/controller policy predict reserve residual restart sampling staging " +
-		"statedir switchover transfer/anew transfer/files transfer/kept transfer/layers " +
-		"transfer/link transfer/memory/precopy transfer/memory/push " +
-		"transfer/memory/rounds transfer/progress transfer/proof transfer/state " +
+		"statedir switchover transfer/anew transfer/dump transfer/files transfer/kept transfer/layers " +
+		"transfer/link transfer/memory/arriving transfer/memory/leaving transfer/memory/precopy " +
+		"transfer/memory/push transfer/memory/rounds transfer/progress transfer/proof transfer/state " +
 		"transfer/volumes uplink wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// admission: refuses, and moves nothing; the agent tells what is known of the node.
 	"internal/admission": "api criu engine envelopes files kernel kernel/cgroup migration network policy " +
 		"transfer/layers",
+	// latestart: what else has to be done with a container that arrives is the agent's.
+	"internal/latestart": "api engine",
 	// lease: does not find out whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
 	// location: asks migrations where they have containers, and starts none.
@@ -165,7 +167,7 @@ var mayImport = map[string]string{
 	// forecast: measures what a prediction lacks; predict decides, and the agent moves.
 	"internal/forecast": "api engine files migration predict transfer/memory/rounds wire/identity",
 	// frozen: keeps the copy; what a migration does with the copy is decided elsewhere.
-	"internal/frozen": "engine guard kernel memory migration",
+	"internal/frozen": "api engine guard kernel memory migration",
 	"internal/gc":     "",
 	"internal/guard":  "",
 	"internal/house":  "",
@@ -255,9 +257,16 @@ var mayImport = map[string]string{
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
-	// transfer/link: knows no section that it carries, and no step.
+	// transfer/dump: knows no step; memory, packets and files are small interfaces.
+	"internal/transfer/dump": "engine guard memory transfer/progress transfer/state wire/stream",
+	// transfer/link: knows no step, and of the sections that it carries only that the source has staged.
 	"internal/transfer/link": "guard migration predict transfer/progress wire/stream",
-	// transfer/memory: no engine, no step of a migration.
+	// transfer/memory: no engine, no step of a migration. The two ends wire the rest together.
+	"internal/transfer/memory/arriving": "api guard memory migration residual transfer/memory/precopy " +
+		"transfer/memory/push transfer/progress wire/stream",
+	"internal/transfer/memory/leaving": "api frozen guard kernel memory memory/postcopy migration residual " +
+		"staging transfer/link transfer/memory/precopy transfer/memory/push transfer/memory/rounds " +
+		"transfer/progress wire/stream",
 	"internal/transfer/memory/precopy": "guard memory memory/pipeline wire/stream",
 	"internal/transfer/memory/push": "engine files guard memory memory/pipeline memory/postcopy " +
 		"migration transfer/progress wire/stream",
