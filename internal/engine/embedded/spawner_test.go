@@ -18,7 +18,7 @@ func TestMoveSpawner(t *testing.T) {
 			t.Fatal(err)
 		}
 		program := filepath.Join(dir, "bin/spawner")
-		const source = "../../kernel/testdata/spawner/spawner.c"
+		const source = "../../kernel/cgroup/testdata/spawner/spawner.c"
 		build := exec.Command("gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread", "-o", program, source)
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("build the workload: %v\n%s", err, out)
