@@ -23,6 +23,6 @@ func (a *Agent) examineInodes(
 
 // examineInodes is asked when the volumes are chosen, and again when all is ready for the freeze: a database
 // may have been opened meanwhile.
-func (s *source) examineInodes(ctx context.Context) error {
+func (s dumping) examineInodes(ctx context.Context) error {
 	return refused(s.agent.examineInodes(ctx, s.definition, s.volumes.Chosen(), s.settings.Get()))
 }

@@ -17,15 +17,16 @@ func (s *source) steps(mode migration.Mode) steps {
 			{name: migration.StepSend, do: with(s.transfer, stop.sendFiles)},
 		}, s.lastSteps()...)
 	}
+	dumps := dumping{s}
 	return append(steps{
-		{name: migration.StepExamine, do: untimed(s.examine)},
+		{name: migration.StepExamine, do: untimed(dumps.examine)},
 		{name: migration.StepStage, do: with(s.stage, s.frozen.StartKeeper)},
-		{migration.StepRounds, with(s.besideLayers, s.rounds), migration.UndoRounds, s.memory.Untrack},
-		{migration.StepPrepare, with(s.prepare, s.prepareDump), migration.UndoPrepare, s.unprepare},
+		{migration.StepRounds, with(s.besideLayers, dumps.rounds), migration.UndoRounds, s.memory.Untrack},
+		{migration.StepPrepare, with(s.prepare, dumps.prepareDump), migration.UndoPrepare, s.unprepare},
 		{migration.StepHold, untimed(s.dump.Hold), migration.UndoHold, s.packets.ReleaseHere},
-		{migration.StepFreeze, untimed(s.dump.Freeze), migration.UndoFreeze, s.resume},
-		{name: migration.StepDump, do: untimed(s.writeState)},
-		{name: migration.StepSend, do: with(s.transfer, s.sendState)},
+		{migration.StepFreeze, untimed(s.dump.Freeze), migration.UndoFreeze, dumps.resume},
+		{name: migration.StepDump, do: untimed(dumps.writeState)},
+		{name: migration.StepSend, do: with(s.transfer, dumps.sendState)},
 		{name: migration.StepPush, do: untimed(s.memory.Push)},
 	}, s.lastSteps()...)
 }

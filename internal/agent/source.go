@@ -76,17 +76,11 @@ func newSource(agent *Agent, m *move, definition engine.Definition, node identit
 		func() bool { return s.packets.StoppedNow() })
 	s.settings.Set(p.settings)
 	s.control = control.NewSource(agent.ctx, agent.lineTo(node, m.Move), sourceEnd{s})
-	s.frozen, s.link, s.packets = s.newFrozen(), s.newLink(p.early), s.newPackets()
-	s.files, s.anew = s.newFiles(), s.newAnew()
-	s.memory = s.newMemory(p)
-	s.dump = s.newDump()
+	s.frozen, s.link, s.packets = frozenCopy(s), linkTo(s, p.early), packetsOf(s)
+	s.files, s.anew = sendingFiles(s), stopAnew(s)
+	s.memory = leavingMemory(s, p)
+	s.dump = dumpOf(s)
 	return s
-}
-
-func (s *source) reserved(reservation *api.Reservation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reservation = reservation
 }
 
 // imagesDir is where the execution state is while it leaves, in memory.
@@ -112,7 +106,7 @@ func (s *source) Check(context.Context) (engine.Outcome, time.Time, error) {
 }
 
 // examine finds what CRIU cannot dump, before anything moves, and what is to be offered.
-func (s *source) examine(ctx context.Context) error {
+func (s dumping) examine(ctx context.Context) error {
 	of := s.agent.engines.EngineFor(s.definition)
 	if err := push.AwaitFilled(ctx, of, s.definition.ID, s.definition.Name); err != nil {
 		return err
@@ -145,7 +139,7 @@ func (s *source) examine(ctx context.Context) error {
 
 // examineAgain finds what has come since the rounds began and would make the dump fail, while
 // nothing is frozen.
-func (s *source) examineAgain(ctx context.Context) error {
+func (s dumping) examineAgain(ctx context.Context) error {
 	if !s.memory.Ahead() {
 		return nil
 	}
@@ -171,9 +165,6 @@ func (s *source) sameAgain(ctx context.Context) error {
 	}
 	return nil
 }
-
-// restarts reports whether the container is stopped here and started at the target.
-func (s *source) restarts() bool { return s.move.tracker.Spec.Mode == migration.Restart }
 
 // refuse makes a refusal of what an engine found.
 func refuse(found []engine.Problem) error {

@@ -35,7 +35,11 @@ func (s *source) Alarm() string { return s.frozen.Alarm() }
 // sourceEnd is the source as its line needs it.
 type sourceEnd struct{ *source }
 
-func (e sourceEnd) Offer() *api.Offer                     { return e.offered }
-func (e sourceEnd) Reserved(reservation *api.Reservation) { e.reserved(reservation) }
-func (e sourceEnd) Happen(event migration.Event)          { e.move.tell(event) }
-func (e sourceEnd) Guarded(do func()) func()              { return e.move.guarded(do) }
+func (e sourceEnd) Offer() *api.Offer { return e.offered }
+func (e sourceEnd) Reserved(reservation *api.Reservation) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reservation = reservation
+}
+func (e sourceEnd) Happen(event migration.Event) { e.move.tell(event) }
+func (e sourceEnd) Guarded(do func()) func()     { return e.move.guarded(do) }

@@ -10,7 +10,7 @@ import (
 
 // leaveBridge adopts a container on a bridge of its engine, so that the agent can hold, quiesce and route it
 // like a container of the pool while it leaves.
-func (s *source) leaveBridge(ctx context.Context) error {
+func (s dumping) leaveBridge(ctx context.Context) error {
 	own := s.definition
 	if !own.Network.OnBridge() {
 		return nil
@@ -29,7 +29,7 @@ func (s *source) leaveBridge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return refuseTarget(s)
+	return refuseTarget(s.source)
 }
 
 // refuseTarget refuses connections with the target itself by way of this node: there the container

@@ -77,7 +77,12 @@ func (s *source) openData(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go s.move.guarded(func() { s.listen(data) })()
+	go s.move.guarded(func() { // it notices that the target ends it: nobody waits for a link that is gone
+		err := guard.Do(func() error { return s.hear(data) })
+		s.agent.logPanic(err)
+		s.memory.ClosePages(err)
+		s.move.tell(migration.PeerLost{Error: err.Error()})
+	})()
 	go s.agent.guarded(func() {
 		<-s.move.done
 		_ = data.Close() // Nothing is under way on it any more.
@@ -100,33 +105,26 @@ func (s *source) guard(ctx context.Context) (done func()) {
 	return func() { stop() }
 }
 
-// listen notices that the target ends the data connection, so that nobody waits for a link that is gone.
-func (s *source) listen(data *stream.Session) {
+// hear passes on what the target says, until the data connection ends.
+func (s *source) hear(data *stream.Session) error {
 	for {
-		if err := guard.Do(func() error { return s.hearSection(data) }); err != nil {
-			s.agent.logPanic(err)
-			s.memory.ClosePages(err)
-			s.move.tell(migration.PeerLost{Error: err.Error()})
-			return
+		section, err := data.Next()
+		switch {
+		case err != nil:
+		case leaving.Hears(section.Kind):
+			err = s.memory.Hear(section)
+		case section.Kind == dump.KindHeard:
+			err = s.dump.HearKnown(section.Name)
+		case section.Kind == latestart.KindReady:
+			err = s.start.Hear()
+		case section.Kind == anew.KindRedirected:
+			err = s.packets.Redirect()
+		default:
+			err = fmt.Errorf("a section %.40q comes from the target", section.Kind)
 		}
-	}
-}
-
-func (s *source) hearSection(data *stream.Session) error {
-	section, err := data.Next()
-	switch {
-	case err != nil:
-		return err
-	case leaving.Hears(section.Kind):
-		return s.memory.Hear(section)
-	case section.Kind == dump.KindHeard:
-		return s.dump.HearKnown(section.Name)
-	case section.Kind == latestart.KindReady:
-		return s.start.Hear()
-	case section.Kind == anew.KindRedirected:
-		return s.packets.Redirect()
-	default:
-		return fmt.Errorf("a section %.40q comes from the target", section.Kind)
+		if err != nil {
+			return err
+		}
 	}
 }
 
@@ -151,7 +149,7 @@ func (s *source) transfer(ctx context.Context, content func(context.Context) (li
 
 // sendState sends the state of the frozen processes, and what of memory and files is left. It
 // returns the content of the final marker.
-func (s *source) sendState(ctx context.Context) (marker link.Marker, err error) {
+func (s dumping) sendState(ctx context.Context) (marker link.Marker, err error) {
 	if err := s.memory.Finish(ctx, s.dump); err != nil {
 		return marker, err
 	}

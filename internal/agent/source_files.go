@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// newFiles makes what sends the container's files.
-func (s *source) newFiles() *files.Sender {
+// sendingFiles makes what sends the container's files.
+func sendingFiles(s *source) *files.Sender {
 	leaving := leavingFiles{s}
 	return files.NewSender(s.agent.ctx, files.SenderConfig{
 		Container: leaving, Link: leaving, Migration: leaving, Settings: &s.settings, Choices: leaving,

@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/transfer/memory/leaving"
 )
 
-// newMemory makes the memory of the container, of which nothing has left.
-func (s *source) newMemory(p preparation) *leaving.Memory {
+// leavingMemory makes the memory of the container, of which nothing has left.
+func leavingMemory(s *source, p preparation) *leaving.Memory {
 	config := leaving.Config{
 		Migration: s.id(), Mode: s.move.tracker.Spec.Mode, Node: s.agent.self.Name, Target: s.target.Name,
 		Container: leaving.Container{ID: s.definition.ID, Name: s.definition.Name,
@@ -60,7 +60,7 @@ func (s *source) agreed() *api.Reservation {
 }
 
 // rounds sends the memory while the container runs, after its files.
-func (s *source) rounds(ctx context.Context) error {
+func (s dumping) rounds(ctx context.Context) error {
 	defer s.memory.Turn().May(nil)
 	if err := s.copyAhead(ctx, s.memory.RoundAhead); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/frozen"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/switchover"
 	"github.com/godwit/godwit/internal/transfer/dump"
@@ -18,34 +19,32 @@ import (
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// newFrozen makes the frozen copy of the container, which is not frozen yet.
-func (s *source) newFrozen() *frozen.Copy {
+// frozenCopy makes the frozen copy of the container, which is not frozen yet.
+func frozenCopy(s *source) *frozen.Copy {
 	return frozen.New(s.agent.ctx, frozen.Config{
 		Engines: s.agent.engines, Migration: s.move.Move, Container: s.definition, ID: s.id(),
-		Here: s.agent.self.Name, Target: s.target.Name, Restarts: s.restarts(), Log: s.agent.log,
+		Here: s.agent.self.Name, Target: s.target.Name,
+		Restarts: s.move.tracker.Spec.Mode == migration.Restart, Log: s.agent.log,
 	})
 }
 
-// newLink makes the data connections of the migration, of which none is open. early are those that were made
+// linkTo makes the data connections of the migration, of which none is open. early are those that were made
 // before; nil: none.
-func (s *source) newLink(early *link.Early) *link.Link {
+func linkTo(s *source, early *link.Early) *link.Link {
 	return link.New(link.Config{
 		ID: s.id(), Target: s.target.Name, Mode: s.move.tracker.Spec.Mode, Cores: s.agent.cores,
 		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers.Links, Fresh: cluster.ProbeEvery,
-		Settings: &s.settings, Figures: s.move.tracker, Apart: files.Purpose, Layers: s.layersSent,
-		Log: s.agent.log,
+		Settings: &s.settings, Figures: s.move.tracker, Apart: files.Purpose, Log: s.agent.log,
+		Layers: func() (sent stream.Counters, sending bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.layers.Left()
+		},
 	}, early)
 }
 
-// layersSent is what layers of the image have sent from here; not sending: the target had all.
-func (s *source) layersSent() (sent stream.Counters, sending bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.layers.Left()
-}
-
-// newDump makes the dump of the container, which is not prepared.
-func (s *source) newDump() *dump.Dump {
+// dumpOf makes the dump of the container, which is not prepared.
+func dumpOf(s *source) *dump.Dump {
 	return dump.New(dump.Config{
 		Container: s.definition.ID, Name: s.definition.Name, Dir: s.imagesDir(),
 		Engine: func() dump.Engine { return s.agent.engines.EngineFor(s.definition) },
@@ -69,8 +68,8 @@ func (a *Agent) dataDialer(node identity.Node) link.Dial {
 	}
 }
 
-// newPackets makes the packets of the container, which are not held yet.
-func (s *source) newPackets() *switchover.Packets {
+// packetsOf makes the packets of the container, which are not held yet.
+func packetsOf(s *source) *switchover.Packets {
 	return switchover.New(switchover.Config{
 		Network: holdingNetwork{s.agent.network}, Attachments: s.agent.attachments, Container: s.definition,
 		Target: s.target.Name, Held: s.move.tracker.Held, Ended: network.ErrEnded,

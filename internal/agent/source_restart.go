@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/transfer/link"
 )
 
-// newAnew makes what stops the container in mode restart.
-func (s *source) newAnew() *anew.Source {
+// stopAnew makes what stops the container in mode restart.
+func stopAnew(s *source) *anew.Source {
 	return anew.NewSource(anew.SourceConfig{
 		Container: s.definition, Engines: s.agent.engines, Packets: s.packets, Leave: s.leave,
 		Forget: s.volumes.Forget, Here: s.agent.self.Name, Figures: s.move.tracker,

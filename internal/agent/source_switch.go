@@ -21,8 +21,11 @@ func (s *source) prepare(ctx context.Context, forMode func(context.Context) erro
 	return forMode(ctx)
 }
 
+// dumping has the steps of a source in the modes in which CRIU dumps the container.
+type dumping struct{ *source }
+
 // prepareDump does all that a dump needs and that takes time, here and at the target.
-func (s *source) prepareDump(ctx context.Context) error {
+func (s dumping) prepareDump(ctx context.Context) error {
 	if s.agreed().GetStartsLate() {
 		if err := s.start.Send(s.link.Tell); err != nil {
 			return err
@@ -38,7 +41,7 @@ func (s *source) prepareDump(ctx context.Context) error {
 }
 
 // openDump does what is to be done here.
-func (s *source) openDump(ctx context.Context) error {
+func (s dumping) openDump(ctx context.Context) error {
 	if err := errors.Join(s.examineAgain(ctx), refused(s.volumes.ProveAgain(ctx))); err != nil {
 		return err
 	}
@@ -62,7 +65,7 @@ func (s *source) openDump(ctx context.Context) error {
 }
 
 // catchUp sends all that need not be sent in the freeze.
-func (s *source) catchUp(ctx context.Context) error {
+func (s dumping) catchUp(ctx context.Context) error {
 	if err := s.dump.SendKnown(ctx); err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func (s *source) catchUp(ctx context.Context) error {
 
 // openWays has all connections be ready for the freeze, and brings the files up to date. Each takes
 // round trips, over a connection of its own: so they go beside each other.
-func (s *source) openWays(ctx context.Context) error {
+func (s dumping) openWays(ctx context.Context) error {
 	warmed := guard.Beside(ctx, func(ctx context.Context) error { return s.link.Warm(ctx, s.expectedRest()) })
 	opened := guard.Beside(ctx, s.memory.OpenPush)
 	return warmed(opened(s.files.Round(ctx)))
@@ -107,14 +110,14 @@ func (s *source) unprepare(ctx context.Context) error {
 // resume lets the container go on here. It is heard again first: what it sends at once is not lost.
 // Its engine may hang: it has the container back when the packets that are held for it have been
 // let go (unprepare).
-func (s *source) resume(ctx context.Context) error {
+func (s dumping) resume(ctx context.Context) error {
 	err := s.memory.EndPush()
 	s.frozen.EndKeeping()
 	return errors.Join(err, s.packets.EndQuiesce(), s.frozen.Resume(ctx))
 }
 
 // writeState writes the execution state into memory, and sends what only grows while it does.
-func (s *source) writeState(ctx context.Context) error {
+func (s dumping) writeState(ctx context.Context) error {
 	defer s.guard(ctx)()
 	return s.dump.Write(ctx)
 }

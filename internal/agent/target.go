@@ -324,7 +324,7 @@ func newTarget(agent *Agent, m *move, definition engine.Definition, node identit
 		arrived: make(chan struct{}),
 		control: control.NewLine(agent.ctx, agent.lineTo(node, m.Move)),
 	}
-	t.files, t.anew = t.newFiles(), t.newAnew()
-	t.memory, t.start = t.newMemory(), t.newStart()
+	t.files, t.anew = receivingFiles(t), startingAnew(t)
+	t.memory, t.start = arrivingMemory(t), lateStart(t)
 	return t
 }

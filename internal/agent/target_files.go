@@ -8,8 +8,8 @@ import (
 	"github.com/godwit/godwit/internal/transfer/files"
 )
 
-// newFiles makes what takes the container's files.
-func (t *target) newFiles() *files.Receiver {
+// receivingFiles makes what takes the container's files.
+func receivingFiles(t *target) *files.Receiver {
 	return files.NewReceiver(files.ReceiverConfig{
 		Migration: t.move.tracker.Spec, Arrival: arrivingFiles{t}, OfferedBytes: t.offer.GetTreesBytes(),
 		Kept: t.agent.kept, Interrupted: errInterrupted, Dir: t.agent.moves.Dir(t.move.tracker.Spec.ID),

@@ -6,8 +6,8 @@ import (
 	"github.com/godwit/godwit/internal/transfer/memory/arriving"
 )
 
-// newMemory makes the memory of the container, of which nothing has come.
-func (t *target) newMemory() *arriving.Memory {
+// arrivingMemory makes the memory of the container, of which nothing has come.
+func arrivingMemory(t *target) *arriving.Memory {
 	config := arriving.Config{
 		Spec: t.move.tracker.Spec, Offered: t.offer.GetMemoryBytes(), Migration: arrivingMove{t},
 		Engine: func() arriving.Engine { return t.agent.engines.EngineFor(t.definition) },
@@ -37,8 +37,8 @@ func (m arrivingMove) Arrives() bool {
 // MovedOn implements arriving.Migration.
 func (m arrivingMove) MovedOn() bool { return m.target.agent.moves.Moving(m.target.definition.ID) }
 
-// newStart makes the start of the container by an engine that is told when.
-func (t *target) newStart() *latestart.Start {
+// lateStart makes the start of the container by an engine that is told when.
+func lateStart(t *target) *latestart.Start {
 	return latestart.NewStart(latestart.Config{
 		Container: t.definition, Network: t.agent.network, Started: t.memory.Fill, Answer: t.link.Answer,
 		OnBridge:  t.arriveOnBridge,

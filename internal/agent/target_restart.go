@@ -16,8 +16,8 @@ import (
 // faultHealthy is where a fault can happen during probation: there is no step of this name.
 const faultHealthy = "healthy"
 
-// newAnew makes what starts the container in mode restart.
-func (t *target) newAnew() *anew.Target {
+// startingAnew makes what starts the container in mode restart.
+func startingAnew(t *target) *anew.Target {
 	return anew.NewTarget(t.agent.ctx, anew.TargetConfig{
 		Container: t.definition, PortsJSON: t.offer.GetPortsJson(), Source: t.move.tracker.Spec.Source,
 		Network: arrivingNetwork{t.agent}, Volumes: t.agent.volumes,
