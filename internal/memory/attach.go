@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // attachTries is the number of rounds in which to try to attach to a process that did not stop in time.
@@ -114,7 +115,7 @@ func (s *Source) sharesMemory(t *task) (bool, error) {
 
 // retry tries again to attach to a process that did not stop in time.
 func (s *Source) retry(t *task, frozen bool, stats *RoundStats) error {
-	if t.refused == nil || frozen || t.tries >= attachTries || !errors.Is(t.refused, kernel.ErrUntraceable) {
+	if t.refused == nil || frozen || t.tries >= attachTries || !errors.Is(t.refused, inject.ErrUntraceable) {
 		return nil
 	}
 	if t.tracking != Hashing || s.Leaving() && t.carried { // cheaper than sending everything again
