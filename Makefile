@@ -204,6 +204,10 @@ bench-predict: setup ## predictions beside what migrations take, and mode auto b
 bench-idle: setup ## what an idle agent costs with 100 containers and 49 other nodes (BEFORE=PROGRAM for another godwit beside it); leaves build/bench-idle.json
 	build/godwit-lab bench idle $(if $(BEFORE),--agent $(BEFORE)) --json build/bench-idle.json
 
+.PHONY: bench-controller
+bench-controller: build ## decisions of the controller, and what it costs with 10,000 agents; leaves build/bench-controller.json
+	build/godwit-lab bench controller --json build/bench-controller.json
+
 .PHONY: bench-engines
 bench-engines: setup ## containers of Docker, Podman, containerd and LXC, beside these engines' own ways; leaves build/bench-engines.json
 	build/godwit-lab bench engines --json build/bench-engines.json

@@ -55,7 +55,8 @@ controller's private key: keep the directory secret, and back it up.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.data, "data", "/var/lib/godwit-controller", "directory for the state")
+	flags.StringVar(&o.data, "data", "/var/lib/godwit-controller",
+		"directory for the state, and for the log of what users did")
 	flags.StringVar(&o.listen, "listen", ":"+strconv.Itoa(uplink.DefaultPort),
 		"TCP address to listen on, for agents and users")
 	flags.StringVar(&o.name, "name", "", "name of this controller among several (default: the host name)")
@@ -90,13 +91,16 @@ func (o *runOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := os.MkdirAll(o.data, 0o700); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
 	kept, end, err := o.open(cmd.Context())
 	if err != nil {
 		return err
 	}
 	err = controller.Run(cmd.Context(), controller.Config{
-		Store: kept, Name: o.name, Listen: o.listen, RunDir: runDir, Limits: o.limits, Enforce: o.enforce,
-		Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
+		Store: kept, Name: o.name, Listen: o.listen, RunDir: runDir, AuditDir: o.data, Limits: o.limits,
+		Enforce: o.enforce, Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 	})
 	return errors.Join(err, kept.Close(), end())
 }

@@ -38,7 +38,8 @@ func newBenchCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchRoundsCommand(), newBenchNetworkCommand(), newBenchSwitchoverCommand(),
-		newBenchStudiesCommand(), newBenchTimeCommand(), newBenchIdleCommand(), newBenchIdlePeersCommand())
+		newBenchStudiesCommand(), newBenchTimeCommand(), newBenchIdleCommand(), newBenchIdlePeersCommand(),
+		newBenchControllerCommand())
 	for _, suite := range suitesInTurns() {
 		cmd.AddCommand(suite.make())
 	}

@@ -28,10 +28,16 @@ the method, the container, node, image or migration, and the outcome. The log ne
 arguments, environment values or tokens.
 
 The log is kept in the state directory: calls by users in audit.log and audit.log.1, calls by other nodes in
-audit-nodes.log and audit-nodes.log.1. Each file holds up to 8 MiB.`,
+audit-nodes.log and audit-nodes.log.1. Each file holds up to 8 MiB.
+
+With --controller, audit prints what users asked this controller for, and which nodes joined. That needs a
+token with the role admin.`,
 		Example: "  godwit audit --since 24h\n  godwit audit --json",
 		Args:    cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asksController(cmd) {
+				return clusterAudit(cmd, since, asJSON)
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				request := &api.AuditRequest{}
 				if since > 0 {
@@ -71,6 +77,9 @@ func printAudit(w io.Writer, document []byte, asJSON bool) error {
 		return fmt.Errorf("entry of the audit log: %w", err)
 	}
 	who := strings.TrimSpace("node " + entry.Node + " " + entry.Address)
+	if entry.User != "" {
+		who = strings.TrimSpace("user " + plainText(entry.User) + " " + entry.Address)
+	}
 	if entry.UID != nil && entry.GID != nil {
 		who = fmt.Sprintf("uid %d gid %d pid %d", *entry.UID, *entry.GID, entry.PID)
 	}

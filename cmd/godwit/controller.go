@@ -25,12 +25,15 @@ import (
 	"github.com/godwit/godwit/internal/wire/pinned"
 )
 
+// maxAnswerBytes is more than the list of 100,000 containers takes.
+const maxAnswerBytes = 256 << 20
+
 // addControllerFlags adds the flags that name a controller.
 func addControllerFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.String("controller", os.Getenv("GODWIT_CONTROLLER"),
 		"HOST[:PORT] of the controller to ask instead of this node's agent, or several separated by commas, "+
-			"for nodes, ps, migrate, migration ls and node drain, restore, cordon, label "+
+			"for nodes, ps, migrate, migration ls and cancel, audit, and node drain, restore, cordon, label "+
 			"(environment: GODWIT_CONTROLLER)")
 	flags.String("controller-token", os.Getenv("GODWIT_CONTROLLER_TOKEN"),
 		"file with the token for the controller (environment: GODWIT_CONTROLLER_TOKEN; "+
@@ -75,7 +78,8 @@ func withController(cmd *cobra.Command, body func(context.Context, api.Controlle
 	var failed error
 	for _, address := range addresses {
 		client, err := uplink.Dial(address, token.Server, nil,
-			grpc.WithPerRPCCredentials(bearerToken{token.Secret()}))
+			grpc.WithPerRPCCredentials(bearerToken{token.Secret()}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
 		if err != nil {
 			return fmt.Errorf("controller %s: %w", address, err)
 		}
@@ -266,6 +270,9 @@ func watchIntent(ctx context.Context, cmd *cobra.Command, c api.ControllerClient
 		if one.WaitsFor != "" {
 			line += ", waits for " + one.WaitsFor
 		}
+		if text := cancelText(one); text != "" {
+			line += ", " + text
+		}
 		if line != said {
 			said = line
 			fmt.Fprintf(cmd.ErrOrStderr(), "migration %s of %s from %s to %s: %s\n", id, one.Name, one.From,
@@ -291,6 +298,61 @@ func watchIntent(ctx context.Context, cmd *cobra.Command, c api.ControllerClient
 	}
 }
 
+// cancelByController ends an intent, or has its migration cancelled.
+func cancelByController(cmd *cobra.Command, id string) error {
+	return withController(cmd, func(ctx context.Context, c api.ControllerClient) error {
+		one, err := c.CancelIntent(ctx, &api.CancelIntentRequest{Id: id})
+		if err != nil {
+			return err
+		}
+		if one.EndedUnixNanoseconds != 0 {
+			fmt.Fprintf(cmd.OutOrStdout(), "Migration %s of %s from %s to %s is cancelled.\n", one.Id,
+				one.Name, one.From, one.To)
+			return nil
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "Asked %s to cancel the migration %s of %s to %s. \"godwit migration "+
+			"ls --all\" shows how it ends.\n", one.From, one.Id, one.Name, one.To)
+		return nil
+	})
+}
+
+// cancelText says that an intent is to be cancelled; empty: it is not.
+func cancelText(one *api.Intent) string {
+	switch {
+	case one.CancelledBy == "" || one.EndedUnixNanoseconds != 0:
+		return ""
+	case one.CancelError != "":
+		return fmt.Sprintf("%s wants it cancelled, but %s", one.CancelledBy, plainText(one.CancelError))
+	}
+	return one.CancelledBy + " wants it cancelled"
+}
+
+// clusterAudit prints what users asked a controller for.
+func clusterAudit(cmd *cobra.Command, since time.Duration, asJSON bool) error {
+	return withController(cmd, func(ctx context.Context, c api.ControllerClient) error {
+		request := &api.ClusterAuditRequest{}
+		if since > 0 {
+			request.SinceUnixNanoseconds = time.Now().Add(-since).UnixNano()
+		}
+		stream, err := c.ClusterAudit(ctx, request)
+		if err != nil {
+			return err
+		}
+		for {
+			reply, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err == nil {
+				err = printAudit(cmd.OutOrStdout(), reply.EntryJson, asJSON)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	})
+}
+
 func clusterIntents(cmd *cobra.Command, asJSON bool) error {
 	return withController(cmd, func(ctx context.Context, c api.ControllerClient) error {
 		reply, err := c.Intents(ctx, &api.IntentsRequest{})
@@ -309,6 +371,8 @@ func clusterIntents(cmd *cobra.Command, asJSON bool) error {
 				why += "; waits for " + one.WaitsFor
 			case one.Error != "":
 				why += "; " + plainText(one.Error)
+			case cancelText(one) != "":
+				why += "; " + cancelText(one)
 			}
 			if one.State == "moved" {
 				frozen = units.FormatSeconds(one.DowntimeSeconds)

@@ -25,15 +25,6 @@ import (
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
 
-// version is stamped by the Makefile.
-var version = "0.1.0-dev"
-
-// Exit codes beside those of the package cli, as documented in the README.
-const (
-	exitInDoubt = 3
-	exitAlarm   = 4 // ps: something needs an operator's attention
-)
-
 func main() {
 	// Keep the main thread for this goroutine. Other threads end with a goroutine that has changed them
 	// (namespaces, tracing), but the main thread cannot end (runtime/proc.go, mexit): it would stay in a
@@ -52,14 +43,6 @@ func runCommand() int {
 		return cli.ExitSignal // The user pressed ^C and knows why the command ended.
 	}
 	return cli.Report(os.Stderr, "godwit", err, explain)
-}
-
-// explain returns an error's text without gRPC's additions, and its exit code.
-func explain(err error) (text string, code int) {
-	if status.Code(err) == codes.InvalidArgument { // the agent refused a value that the user gave
-		return plainError(err), cli.ExitUsage
-	}
-	return plainError(err), cli.ExitError
 }
 
 // becomeHelper runs this program in the role for which another part of Godwit started it as a separate

@@ -247,10 +247,19 @@ func newMigrationCancelCommand() *cobra.Command {
 		Use:   "cancel MIGRATION",
 		Short: "Undo a migration; the container keeps running at the source",
 		Long: `Cancel undoes a migration that is under way. Once the container has been handed over, cancel
-is too late and fails.`,
-		Example: "  godwit migration cancel 3f2a81c09b7d5e60",
-		Args:    cli.Arguments(cobra.ExactArgs(1)),
+is too late and fails.
+
+With --controller, cancel also ends a migration that waits for its turn. If one is under way, the controller
+asks the source to cancel it; "godwit migration ls --all" shows how it ends. A container whose drain, or
+another move that the controller decided on, was cancelled stays where it is until a user moves it or its node
+is drained again.`,
+		Example: "  godwit migration cancel 3f2a81c09b7d5e60\n" +
+			"  godwit --controller 192.0.2.1 migration cancel 3f2a81c09b7d5e60",
+		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asksController(cmd) {
+				return cancelByController(cmd, args[0])
+			}
 			return withAgent(cmd, func(agent api.AgentClient) error {
 				_, err := agent.Cancel(cmd.Context(), &api.MigrationRequest{Migration: args[0]})
 				return err

@@ -9,6 +9,9 @@ import (
 	"github.com/godwit/godwit/internal/cli"
 )
 
+// version is stamped by the Makefile.
+var version = "0.1.0-dev"
+
 func newVersionCommand() *cobra.Command {
 	var agentToo bool
 	cmd := &cobra.Command{

@@ -2,75 +2,23 @@ package agent
 
 import (
 	"context"
-	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/transfer/anew"
 	"github.com/godwit/godwit/internal/transfer/volumes"
 )
 
-const (
-	// inodePatience is how long a program may have a file open in passing: a short-lived process, or a
-	// connection for one request.
-	inodePatience = 500 * time.Millisecond
-	inodePause    = 20 * time.Millisecond
-)
-
-// examineInodes finds files that the container has open and whose inodes its programs remember. They would
-// have others at the target, except on storage on which both nodes see the same.
+// examineInodes finds open files whose inodes the container's programs remember, unless the user knows
+// better.
 func (a *Agent) examineInodes(
 	ctx context.Context, definition engine.Definition, chosen volumes.Chosen, settings migration.Settings,
 ) ([]engine.Problem, error) {
 	if settings.NewInodes {
 		return nil, nil
 	}
-	kept := keepInodes(chosen)
-	for deadline := time.Now().Add(inodePatience); ; {
-		pids, err := a.engines.EngineFor(definition).Processes(ctx, definition.ID)
-		if err != nil {
-			return nil, err
-		}
-		found, err := a.openFiles.Find(ctx, definition.ID, pids, kept)
-		if err != nil || len(found) == 0 {
-			return nil, err
-		}
-		if time.Now().After(deadline) {
-			return a.restartRemedy(ctx, definition, inodeProblems(found)), nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(inodePause):
-		}
-	}
-}
-
-// keepInodes lists where the volumes are in the container whose files keep their inodes.
-func keepInodes(c volumes.Chosen) []string {
-	var paths []string
-	for i, same := range c.Same {
-		if same {
-			paths = append(paths, c.Volumes[i].Path)
-		}
-	}
-	return paths
-}
-
-const (
-	inodeWhy = "the process knows the file by its inode, which changes with the move; connections that the " +
-		"process opens later would not see the locks of those from before, and could destroy the database"
-	inodeRemedy = "have the program close it; or keep it on storage on which both nodes see the same " +
-		"inodes; or use --new-inodes if the process opens the database only once (in WAL mode, or only to " +
-		"read), or closes all connections before it opens the next"
-)
-
-func inodeProblems(found []inodes.Use) []engine.Problem {
-	problems := make([]engine.Problem, len(found))
-	for i, use := range found {
-		problems[i] = engine.Problem{What: use.String(), Why: inodeWhy, Remedy: inodeRemedy}
-	}
-	return problems
+	found, err := a.volumes.ExamineInodes(ctx, definition, chosen)
+	return anew.Remedy(ctx, a.engines, definition, found), err
 }
 
 // examineInodes is asked when the volumes are chosen, and again when all is ready for the freeze: a database

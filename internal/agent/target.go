@@ -3,58 +3,32 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/control"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
-	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/latestart"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/residual"
-	"github.com/godwit/godwit/internal/transfer/kept"
-	"github.com/godwit/godwit/internal/transfer/memory/precopy"
-	"github.com/godwit/godwit/internal/transfer/memory/push"
+	"github.com/godwit/godwit/internal/transfer/anew"
+	"github.com/godwit/godwit/internal/transfer/files"
+	"github.com/godwit/godwit/internal/transfer/link"
+	"github.com/godwit/godwit/internal/transfer/memory/arriving"
 	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a migration's data connection beside those of package precopy, in the order in which they
-// come.
-const (
-	kindStaged = "staged" // nothing more comes before the freeze
-	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
-	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
-	kindState  = "state"  // name: FILE@OFFSET
-	kindRefers = "refers" // the same, content: see transfer/state.Known
-	kindResume = "resume" // content: the source's chunk.Key, over the connection for files; before all rounds
-	// content: a round of copies.Source; in the freeze, or before it over the connection for files
-	kindFiles = "files"
-	kindFinal = "final" // content: finalMarker
-	// The other way:
-	kindReady      = "ready"  // it has
-	kindPlaced     = "placed" // name: number of a round of files that is in place, over the files' connection
-	kindKept       = "kept"   // content: digests of files of an earlier attempt, over the files' connection
-	kindHeard      = "heard"  // name: whether the pages that came ahead are known
-	kindRedirected = "aimed"  // mode restart: packets that open no connection may come here
-)
-
-// What a data connection is for.
+// What a data connection is for. The sections that it carries are those of packages link, latestart, dump,
+// precopy, files and anew.
 const (
 	purposeMigration = "migration"
-	purposeFiles     = "files" // for a container's files, in rounds
-	purposeMeasure   = "measure"
 	purposeStage     = "stage"
 	purposeLayers    = "layers" // made by the node that has a use for layers, see package layers
 )
-
-// finalMarker says that all has been sent, and how much that was.
-type finalMarker struct {
-	State map[string]int64 `json:"state"`
-}
 
 // target does the steps of the node that gets.
 type target struct {
@@ -62,37 +36,29 @@ type target struct {
 	move       *move
 	definition engine.Definition
 	offer      *api.Offer // nil after a crash of the agent
-	control    control
+	control    *control.Line
 
-	once     sync.Once
-	data     *stream.Session
-	telling  sync.Mutex    // held while the source is told something over data
-	staged   chan struct{} // closed when the source has staged, with stageErr
-	stageErr error
-
-	memory      *precopy.Receiver
-	files       fileTarget
-	arrived     chan struct{} // closed when the arrival is there
-	fills       chan struct{} // closed when what fills its memory is there
-	startedLate bool
+	link    *link.Target // the first data connection
+	memory  *arriving.Memory
+	files   *files.Receiver
+	anew    *anew.Target
+	arrived chan struct{} // closed when the arrival is there
+	start   *latestart.Start
 
 	mu          sync.Mutex
 	reservation *api.Reservation
 	arrival     engine.Arrival
-	push        *push.Receiver
-	kept        *kept.Copy     // files of an earlier attempt; nil: nothing
-	residual    *residual.Copy // what the container left here when it went; nil: nothing
-	// mode restart: new connections wait here, too, during probation; nil: there is none
-	hold    *network.Hold
-	holding bool   // it was started
-	letGo   func() // of the image store, whose layers are to be here from the reserve until they are mounted
+	// of the image store, whose layers are to be here from the reserve until they are mounted
+	letGo func()
 }
 
-func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
+// Do does a step of the target.
+func (t *target) Do(ctx context.Context, step migration.StepName) (time.Time, error) {
 	return t.steps(t.move.tracker.Spec.Mode).do(ctx, step)
 }
 
-func (t *target) undo(ctx context.Context, step migration.StepName) error {
+// Undo undoes a step of the target.
+func (t *target) Undo(ctx context.Context, step migration.StepName) error {
 	return t.steps(t.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
@@ -103,21 +69,24 @@ func (t *target) release(context.Context) error {
 	return nil
 }
 
-func (t *target) ask(context.Context, bool) (migration.Message, error) {
+// Ask fails: the outcome is known here.
+func (t *target) Ask(context.Context, bool) (migration.Message, error) {
 	return migration.Message{}, errors.New("the target knows the outcome itself")
 }
 
-func (t *target) unsent() bool { return false }
+// Unsent is for sources.
+func (t *target) Unsent() bool { return false }
 
-func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
+// Check finds out what became of the arrival.
+func (t *target) Check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	outcome, err := t.agent.engines.EngineFor(t.definition).Arrived(ctx, t.definition.ID)
-	if err == nil && outcome == engine.NeverRan {
-		t.giveBackShared(ctx)
+	if err == nil && outcome == engine.NeverRan && t.move.tracker.Spec.Mode == migration.Restart {
+		t.anew.GiveBack(ctx)
 	}
 	if err != nil || outcome == engine.NeverRan {
 		return outcome, time.Time{}, err
 	}
-	return outcome, time.Time{}, t.letIn(ctx)
+	return outcome, time.Time{}, t.anew.LetIn(ctx)
 }
 
 // reserve refuses what cannot work, before anything moves.
@@ -141,13 +110,10 @@ func (t *target) reserve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := t.useKept()
+	kept, residual := t.files.UseKept(), t.memory.UseResidual()
 	t.mu.Lock()
-	if t.move.tracker.Spec.Mode.MemoryAhead() {
-		t.residual = t.agent.residuals.Use(t.definition.ID)
-	}
-	reservation.StartsLate = t.agent.startsLate(t.definition)
-	reservation.Footprint, reservation.KeepsSpillKey = t.residual != nil, true
+	reservation.StartsLate = t.startsLate()
+	reservation.Footprint, reservation.KeepsSpillKey = residual, true
 	reservation.KeptFilesBytes = kept
 	t.reservation = reservation
 	t.mu.Unlock()
@@ -183,8 +149,8 @@ func (t *target) arrive(ctx context.Context, expect expectation) error {
 	if err != nil {
 		return err
 	}
-	// then its engine has not to do with its network yet: see startLate
-	late := t.agent.startsLate(t.definition)
+	// then its engine has not to do with its network yet: see latestart.Start
+	late := t.startsLate()
 	if !late {
 		if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 			return err
@@ -221,66 +187,19 @@ func (t *target) awaitImage(ctx context.Context) error {
 	if err != nil || images == nil || !lacks {
 		return err
 	}
-	if err := waitFor(ctx, t.staged); err != nil {
-		return err
-	}
-	return t.stageErr
+	return t.link.AwaitStaged(ctx)
 }
 
-// takePages makes room for memory that comes ahead of the freeze. What was staged here has been
-// taken over by then.
-func (t *target) takePages(ctx context.Context) error {
-	if !t.move.tracker.Spec.Mode.MemoryAhead() {
-		return nil
-	}
-	pages, err := t.memory.Open(t.stateLimit())
-	if err != nil {
-		return err
-	}
-	if err := t.arrival.FillFrom(ctx, pages); err != nil {
-		return err
-	}
-	if !t.agent.startsLate(t.definition) { // else it is there when the container is started
-		close(t.fills)
-	}
-	return nil
-}
-
-// takeStaged takes over the pages of the copy that was staged here, as long as there are no others.
-func (t *target) takeStaged(pages *memory.Store) error {
-	if !t.move.tracker.Spec.Mode.MemoryAhead() || !t.memory.TakeOver(pages) {
-		return fmt.Errorf("migration %s can no longer take over a staged copy", t.move.tracker.Spec.ID)
-	}
-	return nil
-}
-
-// releaseResidual gives up what the container left here, if it runs here again.
-func (t *target) releaseResidual(result migration.Finish) {
-	t.mu.Lock()
-	used := t.residual
-	t.residual = nil
-	t.mu.Unlock()
-	used.Release()
-	if result.Result == migration.Moved {
-		t.agent.residuals.Drop(t.definition.ID)
-	}
-}
-
-// releaseKept gives up the files of an earlier attempt if the container runs here, or they are of no use.
-func (t *target) releaseKept(result migration.Finish) {
-	one := t.takeUsed()
-	if result.Result == migration.Moved || t.files.unusable() {
-		t.agent.kept.End(one)
-		t.agent.kept.Drop(t.definition.ID)
-		return
-	}
-	t.agent.kept.Release(one)
+// startsLate reports whether the engine is to be told when to start the container.
+func (t *target) startsLate() bool {
+	return latestart.Is(t.agent.engines.EngineFor(t.definition), t.definition)
 }
 
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
-	defer t.watchPush()()
+	lost := func(why string) { t.move.tell(migration.Timeout{Reason: why}) }
+	defer t.memory.Watch(lost, t.agent.broken(t.move))()
 	t.agent.volumes.Forget(ctx, t.definition)
 	permission := engine.Permission{
 		Ask: func() error { return t.move.mayResume(ctx) },
@@ -311,8 +230,8 @@ func (t *target) finalise(ctx context.Context) error {
 
 // discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
-	t.push.Close()
-	usable, failed := t.files.halt(interruption(t.move.record().Error))
+	t.memory.ClosePush()
+	usable, failed := t.files.Halt(interruption(t.move.record().Error))
 	t.mu.Lock()
 	arrival := t.arrival
 	t.arrival = nil
@@ -322,11 +241,11 @@ func (t *target) discard(ctx context.Context) error {
 	}
 	failed = errors.Join(failed, t.memory.Discard())
 	if usable {
-		t.keepFiles(ctx)
+		t.files.Keep(ctx)
 	}
-	failed = errors.Join(failed, t.files.undo(),
+	failed = errors.Join(failed, t.files.Undo(),
 		t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address),
-		t.agent.engines.EngineFor(t.definition).Discard(ctx, t.definition.ID), t.redirectBack(ctx))
+		t.agent.engines.EngineFor(t.definition).Discard(ctx, t.definition.ID), t.anew.RedirectBack(ctx))
 	return errors.Join(failed, t.leaveAddress(ctx))
 }
 
@@ -365,10 +284,10 @@ func (t *target) fence(ctx context.Context) error {
 	return errors.Join(err, t.leaveAddress(ctx))
 }
 
-// send hands a message to the session, with what belongs to it.
-func (t *target) send(message migration.Message) {
+// Send hands a message to the session, with what belongs to it.
+func (t *target) Send(message migration.Message) {
 	message.Incarnation = t.agent.incarnation()
-	t.control.send(message, func(envelope *api.Envelope) {
+	t.control.Send(message, func(envelope *api.Envelope) {
 		if message.Kind == migration.KindReserved {
 			t.mu.Lock()
 			envelope.Reservation = t.reservation
@@ -377,46 +296,35 @@ func (t *target) send(message migration.Message) {
 	})
 }
 
-func (t *target) ended(result migration.Finish) {
-	t.push.Close()
-	if err := t.memory.CloseBefore(); err != nil {
-		t.agent.log.Warn("cannot release the memory of remote pages", "container", t.definition.Name,
-			"error", err)
-	}
+// Ended gives back what the steps have left.
+func (t *target) Ended(result migration.Finish) {
+	t.memory.Close(result.Result == migration.Moved)
 	t.releaseImages()
-	if err := t.memory.CloseStaged(); err != nil {
-		t.agent.log.Warn("cannot release a copy of memory", "container", t.definition.Name, "error", err)
-	}
 	t.agent.reservations.Release(t.move.tracker.Spec.ID)
-	t.releaseResidual(result)
-	t.releaseKept(result)
-	t.agent.migrationEnded(t.move, result)
+	t.files.End(result.Result == migration.Moved)
+	t.agent.finish(t.move, result)
 }
 
-func (t *target) fresh() work {
-	return newTarget(t.agent, t.move, t.definition, t.control.peer, t.offer)
+// Fresh is the target as after a restart of the agent.
+func (t *target) Fresh() migrate.Work {
+	return newTarget(t.agent, t.move, t.definition, t.control.Peer(), t.offer)
 }
 
 // hears takes what the source says over a session.
 func (t *target) hears(envelope *api.Envelope) {
 	if envelope.Message != nil {
-		t.agent.deliver(t.move, envelope.Message)
+		t.move.Deliver(envelope.Message)
 	}
 }
 
 func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	offer *api.Offer) *target {
 	t := &target{
-		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
-		memory: precopy.NewReceiver(),
-		files:  fileTarget{ended: make(chan struct{})}, arrived: make(chan struct{}),
-		fills:   make(chan struct{}),
-		control: newControl(agent, m, node),
+		agent: agent, move: m, definition: definition, offer: offer, link: link.NewTarget(),
+		arrived: make(chan struct{}),
+		control: control.NewLine(agent.ctx, agent.lineTo(node, m.Move)),
 	}
-	t.push = push.NewReceiver(push.ReceiverConfig{
-		Container: arrived{t}, Received: t.memory, Name: definition.Name, Figures: m.tracker,
-		Now:     func() (memory.FillReport, error) { return t.fillReport(agent.ctx) },
-		Silence: agent.config.peerTimeout(),
-	})
+	t.files, t.anew = t.newFiles(), t.newAnew()
+	t.memory, t.start = t.newMemory(), t.newStart()
 	return t
 }

@@ -1,6 +1,7 @@
 // The contract with the controller.
 //
-// Controller is for users: a token is in the metadata "authorization" of each call. Uplink is for agents, which
+// Controller is for users: a token is in the metadata "authorization" of each call, and has a role, see
+// docs/controller.md. Uplink is for agents, which
 // show their node's certificate. Both are served over TLS with the controller's certificate, which is known by its
 // fingerprint. ControllerAdmin is served on the unix socket of the controller, to root.
 
@@ -623,6 +624,138 @@ func (x *WatchIntentRequest) GetId() string {
 	return ""
 }
 
+type CancelIntentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelIntentRequest) Reset() {
+	*x = CancelIntentRequest{}
+	mi := &file_controller_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelIntentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelIntentRequest) ProtoMessage() {}
+
+func (x *CancelIntentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelIntentRequest.ProtoReflect.Descriptor instead.
+func (*CancelIntentRequest) Descriptor() ([]byte, []int) {
+	return file_controller_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CancelIntentRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ClusterAuditRequest struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	SinceUnixNanoseconds int64                  `protobuf:"varint,1,opt,name=since_unix_nanoseconds,json=sinceUnixNanoseconds,proto3" json:"since_unix_nanoseconds,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *ClusterAuditRequest) Reset() {
+	*x = ClusterAuditRequest{}
+	mi := &file_controller_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterAuditRequest) ProtoMessage() {}
+
+func (x *ClusterAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterAuditRequest.ProtoReflect.Descriptor instead.
+func (*ClusterAuditRequest) Descriptor() ([]byte, []int) {
+	return file_controller_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ClusterAuditRequest) GetSinceUnixNanoseconds() int64 {
+	if x != nil {
+		return x.SinceUnixNanoseconds
+	}
+	return 0
+}
+
+type ClusterAuditReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	EntryJson     []byte                 `protobuf:"bytes,1,opt,name=entry_json,json=entryJson,proto3" json:"entry_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterAuditReply) Reset() {
+	*x = ClusterAuditReply{}
+	mi := &file_controller_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterAuditReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterAuditReply) ProtoMessage() {}
+
+func (x *ClusterAuditReply) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterAuditReply.ProtoReflect.Descriptor instead.
+func (*ClusterAuditReply) Descriptor() ([]byte, []int) {
+	return file_controller_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ClusterAuditReply) GetEntryJson() []byte {
+	if x != nil {
+		return x.EntryJson
+	}
+	return nil
+}
+
 type Intent struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Id                     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -633,21 +766,23 @@ type Intent struct {
 	Cause                  string                 `protobuf:"bytes,6,opt,name=cause,proto3" json:"cause,omitempty"`
 	Reason                 string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Priority               int32                  `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
-	State                  string                 `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"` // queued, sent, moved, failed, in-doubt, recommended
+	State                  string                 `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"` // queued, sent, moved, failed, cancelled, in-doubt, recommended
 	WaitsFor               string                 `protobuf:"bytes,10,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
 	Error                  string                 `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
 	CreatedUnixNanoseconds int64                  `protobuf:"varint,12,opt,name=created_unix_nanoseconds,json=createdUnixNanoseconds,proto3" json:"created_unix_nanoseconds,omitempty"`
 	EndedUnixNanoseconds   int64                  `protobuf:"varint,13,opt,name=ended_unix_nanoseconds,json=endedUnixNanoseconds,proto3" json:"ended_unix_nanoseconds,omitempty"`
 	DowntimeSeconds        float64                `protobuf:"fixed64,14,opt,name=downtime_seconds,json=downtimeSeconds,proto3" json:"downtime_seconds,omitempty"`
 	TotalSeconds           float64                `protobuf:"fixed64,15,opt,name=total_seconds,json=totalSeconds,proto3" json:"total_seconds,omitempty"`
-	Phase                  string                 `protobuf:"bytes,16,opt,name=phase,proto3" json:"phase,omitempty"` // of the migration, as the agent says
+	Phase                  string                 `protobuf:"bytes,16,opt,name=phase,proto3" json:"phase,omitempty"`                                // of the migration, as the agent says
+	CancelledBy            string                 `protobuf:"bytes,17,opt,name=cancelled_by,json=cancelledBy,proto3" json:"cancelled_by,omitempty"` // the user who wants it cancelled
+	CancelError            string                 `protobuf:"bytes,18,opt,name=cancel_error,json=cancelError,proto3" json:"cancel_error,omitempty"` // why its source does not cancel it
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *Intent) Reset() {
 	*x = Intent{}
-	mi := &file_controller_proto_msgTypes[11]
+	mi := &file_controller_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +794,7 @@ func (x *Intent) String() string {
 func (*Intent) ProtoMessage() {}
 
 func (x *Intent) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[11]
+	mi := &file_controller_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +807,7 @@ func (x *Intent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Intent.ProtoReflect.Descriptor instead.
 func (*Intent) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{11}
+	return file_controller_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Intent) GetId() string {
@@ -787,6 +922,20 @@ func (x *Intent) GetPhase() string {
 	return ""
 }
 
+func (x *Intent) GetCancelledBy() string {
+	if x != nil {
+		return x.CancelledBy
+	}
+	return ""
+}
+
+func (x *Intent) GetCancelError() string {
+	if x != nil {
+		return x.CancelError
+	}
+	return ""
+}
+
 type SetNodeRequest struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Node            string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -801,7 +950,7 @@ type SetNodeRequest struct {
 
 func (x *SetNodeRequest) Reset() {
 	*x = SetNodeRequest{}
-	mi := &file_controller_proto_msgTypes[12]
+	mi := &file_controller_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +962,7 @@ func (x *SetNodeRequest) String() string {
 func (*SetNodeRequest) ProtoMessage() {}
 
 func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[12]
+	mi := &file_controller_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +975,7 @@ func (x *SetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeRequest.ProtoReflect.Descriptor instead.
 func (*SetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{12}
+	return file_controller_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetNodeRequest) GetNode() string {
@@ -881,7 +1030,7 @@ type UplinkJoinRequest struct {
 
 func (x *UplinkJoinRequest) Reset() {
 	*x = UplinkJoinRequest{}
-	mi := &file_controller_proto_msgTypes[13]
+	mi := &file_controller_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +1042,7 @@ func (x *UplinkJoinRequest) String() string {
 func (*UplinkJoinRequest) ProtoMessage() {}
 
 func (x *UplinkJoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[13]
+	mi := &file_controller_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1055,7 @@ func (x *UplinkJoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UplinkJoinRequest.ProtoReflect.Descriptor instead.
 func (*UplinkJoinRequest) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{13}
+	return file_controller_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UplinkJoinRequest) GetToken() string {
@@ -931,7 +1080,7 @@ type UplinkJoinReply struct {
 
 func (x *UplinkJoinReply) Reset() {
 	*x = UplinkJoinReply{}
-	mi := &file_controller_proto_msgTypes[14]
+	mi := &file_controller_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1092,7 @@ func (x *UplinkJoinReply) String() string {
 func (*UplinkJoinReply) ProtoMessage() {}
 
 func (x *UplinkJoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[14]
+	mi := &file_controller_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1105,7 @@ func (x *UplinkJoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UplinkJoinReply.ProtoReflect.Descriptor instead.
 func (*UplinkJoinReply) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{14}
+	return file_controller_proto_rawDescGZIP(), []int{17}
 }
 
 type Up struct {
@@ -970,7 +1119,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_controller_proto_msgTypes[15]
+	mi := &file_controller_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1131,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[15]
+	mi := &file_controller_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1144,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{15}
+	return file_controller_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Up) GetState() *NodeState {
@@ -1020,16 +1169,18 @@ func (x *Up) GetOutcome() *Outcome {
 }
 
 type Down struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // in the first message: of the controller's term
-	Command       *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Epoch   uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // in the first message: of the controller's term
+	Command *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// The migration of this command is to be cancelled. The command itself need not have arrived before.
+	Cancel        *Command `protobuf:"bytes,3,opt,name=cancel,proto3" json:"cancel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Down) Reset() {
 	*x = Down{}
-	mi := &file_controller_proto_msgTypes[16]
+	mi := &file_controller_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1192,7 @@ func (x *Down) String() string {
 func (*Down) ProtoMessage() {}
 
 func (x *Down) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[16]
+	mi := &file_controller_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1205,7 @@ func (x *Down) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Down.ProtoReflect.Descriptor instead.
 func (*Down) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{16}
+	return file_controller_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Down) GetEpoch() uint64 {
@@ -1071,6 +1222,13 @@ func (x *Down) GetCommand() *Command {
 	return nil
 }
 
+func (x *Down) GetCancel() *Command {
+	if x != nil {
+		return x.Cancel
+	}
+	return nil
+}
+
 type NodeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -1078,13 +1236,14 @@ type NodeState struct {
 	FreeBytes     int64                  `protobuf:"varint,3,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
 	Containers    []*NodeContainer       `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
 	Links         []*NodeLink            `protobuf:"bytes,5,rep,name=links,proto3" json:"links,omitempty"`
+	More          bool                   `protobuf:"varint,6,opt,name=more,proto3" json:"more,omitempty"` // the rest of the state follows in deltas: a message has up to 256 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_controller_proto_msgTypes[17]
+	mi := &file_controller_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1255,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[17]
+	mi := &file_controller_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1268,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{17}
+	return file_controller_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeState) GetVersion() string {
@@ -1147,18 +1306,27 @@ func (x *NodeState) GetLinks() []*NodeLink {
 	return nil
 }
 
+func (x *NodeState) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type Delta struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Containers    []*NodeContainer       `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`                 // new or changed
 	Gone          []string               `protobuf:"bytes,2,rep,name=gone,proto3" json:"gone,omitempty"`                             // ids
 	FreeBytes     int64                  `protobuf:"varint,3,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"` // 0: as before
+	Links         []*NodeLink            `protobuf:"bytes,4,rep,name=links,proto3" json:"links,omitempty"`                           // new or changed
+	More          bool                   `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`                            // another part of the state follows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_controller_proto_msgTypes[18]
+	mi := &file_controller_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1338,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[18]
+	mi := &file_controller_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1351,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{18}
+	return file_controller_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Delta) GetContainers() []*NodeContainer {
@@ -1207,6 +1375,20 @@ func (x *Delta) GetFreeBytes() int64 {
 	return 0
 }
 
+func (x *Delta) GetLinks() []*NodeLink {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *Delta) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type NodeContainer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1224,7 +1406,7 @@ type NodeContainer struct {
 
 func (x *NodeContainer) Reset() {
 	*x = NodeContainer{}
-	mi := &file_controller_proto_msgTypes[19]
+	mi := &file_controller_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1418,7 @@ func (x *NodeContainer) String() string {
 func (*NodeContainer) ProtoMessage() {}
 
 func (x *NodeContainer) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[19]
+	mi := &file_controller_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1431,7 @@ func (x *NodeContainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeContainer.ProtoReflect.Descriptor instead.
 func (*NodeContainer) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{19}
+	return file_controller_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeContainer) GetId() string {
@@ -1326,7 +1508,7 @@ type NodeLink struct {
 
 func (x *NodeLink) Reset() {
 	*x = NodeLink{}
-	mi := &file_controller_proto_msgTypes[20]
+	mi := &file_controller_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1520,7 @@ func (x *NodeLink) String() string {
 func (*NodeLink) ProtoMessage() {}
 
 func (x *NodeLink) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[20]
+	mi := &file_controller_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1533,7 @@ func (x *NodeLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLink.ProtoReflect.Descriptor instead.
 func (*NodeLink) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{20}
+	return file_controller_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeLink) GetNode() string {
@@ -1390,7 +1572,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_controller_proto_msgTypes[21]
+	mi := &file_controller_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1584,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[21]
+	mi := &file_controller_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1597,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{21}
+	return file_controller_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Command) GetId() string {
@@ -1475,13 +1657,15 @@ type Outcome struct {
 	Error           string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	DowntimeSeconds float64                `protobuf:"fixed64,4,opt,name=downtime_seconds,json=downtimeSeconds,proto3" json:"downtime_seconds,omitempty"`
 	TotalSeconds    float64                `protobuf:"fixed64,5,opt,name=total_seconds,json=totalSeconds,proto3" json:"total_seconds,omitempty"`
+	CancelError     string                 `protobuf:"bytes,6,opt,name=cancel_error,json=cancelError,proto3" json:"cancel_error,omitempty"` // why the migration goes on although it was to be cancelled
+	Refused         bool                   `protobuf:"varint,7,opt,name=refused,proto3" json:"refused,omitempty"`                           // it failed before anything moved, because a node refused it
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_controller_proto_msgTypes[22]
+	mi := &file_controller_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1677,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[22]
+	mi := &file_controller_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1690,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{22}
+	return file_controller_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Outcome) GetCommand() string {
@@ -1544,18 +1728,33 @@ func (x *Outcome) GetTotalSeconds() float64 {
 	return 0
 }
 
+func (x *Outcome) GetCancelError() string {
+	if x != nil {
+		return x.CancelError
+	}
+	return ""
+}
+
+func (x *Outcome) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
 type CreateTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                                 // node or user
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                 // of the user, or of the only node that may use it
 	TtlSeconds    float64                `protobuf:"fixed64,3,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"` // 0: the default of the kind
+	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`                                 // of a user: viewer, operator or admin; empty: operator
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_controller_proto_msgTypes[23]
+	mi := &file_controller_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1766,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[23]
+	mi := &file_controller_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1779,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{23}
+	return file_controller_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateTokenRequest) GetKind() string {
@@ -1604,6 +1803,13 @@ func (x *CreateTokenRequest) GetTtlSeconds() float64 {
 	return 0
 }
 
+func (x *CreateTokenRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
 type CreateTokenReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -1613,7 +1819,7 @@ type CreateTokenReply struct {
 
 func (x *CreateTokenReply) Reset() {
 	*x = CreateTokenReply{}
-	mi := &file_controller_proto_msgTypes[24]
+	mi := &file_controller_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1831,7 @@ func (x *CreateTokenReply) String() string {
 func (*CreateTokenReply) ProtoMessage() {}
 
 func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_proto_msgTypes[24]
+	mi := &file_controller_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,12 +1844,273 @@ func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
 func (*CreateTokenReply) Descriptor() ([]byte, []int) {
-	return file_controller_proto_rawDescGZIP(), []int{24}
+	return file_controller_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateTokenReply) GetToken() string {
 	if x != nil {
 		return x.Token
+	}
+	return ""
+}
+
+type ListTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTokensRequest) Reset() {
+	*x = ListTokensRequest{}
+	mi := &file_controller_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTokensRequest) ProtoMessage() {}
+
+func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListTokensRequest) Descriptor() ([]byte, []int) {
+	return file_controller_proto_rawDescGZIP(), []int{28}
+}
+
+type ListTokensReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*TokenRecord         `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTokensReply) Reset() {
+	*x = ListTokensReply{}
+	mi := &file_controller_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTokensReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTokensReply) ProtoMessage() {}
+
+func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
+func (*ListTokensReply) Descriptor() ([]byte, []int) {
+	return file_controller_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListTokensReply) GetTokens() []*TokenRecord {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+type RemoveTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reference     string                 `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveTokenRequest) Reset() {
+	*x = RemoveTokenRequest{}
+	mi := &file_controller_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveTokenRequest) ProtoMessage() {}
+
+func (x *RemoveTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveTokenRequest.ProtoReflect.Descriptor instead.
+func (*RemoveTokenRequest) Descriptor() ([]byte, []int) {
+	return file_controller_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RemoveTokenRequest) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+type RemoveTokenReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*TokenRecord         `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveTokenReply) Reset() {
+	*x = RemoveTokenReply{}
+	mi := &file_controller_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveTokenReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveTokenReply) ProtoMessage() {}
+
+func (x *RemoveTokenReply) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveTokenReply.ProtoReflect.Descriptor instead.
+func (*RemoveTokenReply) Descriptor() ([]byte, []int) {
+	return file_controller_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *RemoveTokenReply) GetTokens() []*TokenRecord {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+// TokenRecord is what the controller keeps of a token. It says nothing about the secret.
+type TokenRecord struct {
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	Id                     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Kind                   string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // node or user
+	Name                   string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // of the user, or of the only node that may use it
+	Role                   string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"` // of a user
+	CreatedUnixNanoseconds int64                  `protobuf:"varint,5,opt,name=created_unix_nanoseconds,json=createdUnixNanoseconds,proto3" json:"created_unix_nanoseconds,omitempty"`
+	ExpiresUnixNanoseconds int64                  `protobuf:"varint,6,opt,name=expires_unix_nanoseconds,json=expiresUnixNanoseconds,proto3" json:"expires_unix_nanoseconds,omitempty"` // 0: never
+	State                  string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`                                                                    // valid, expired or used
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *TokenRecord) Reset() {
+	*x = TokenRecord{}
+	mi := &file_controller_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenRecord) ProtoMessage() {}
+
+func (x *TokenRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenRecord.ProtoReflect.Descriptor instead.
+func (*TokenRecord) Descriptor() ([]byte, []int) {
+	return file_controller_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *TokenRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TokenRecord) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *TokenRecord) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TokenRecord) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *TokenRecord) GetCreatedUnixNanoseconds() int64 {
+	if x != nil {
+		return x.CreatedUnixNanoseconds
+	}
+	return 0
+}
+
+func (x *TokenRecord) GetExpiresUnixNanoseconds() int64 {
+	if x != nil {
+		return x.ExpiresUnixNanoseconds
+	}
+	return 0
+}
+
+func (x *TokenRecord) GetState() string {
+	if x != nil {
+		return x.State
 	}
 	return ""
 }
@@ -1699,7 +2166,14 @@ const file_controller_proto_rawDesc = "" +
 	"\fIntentsReply\x12+\n" +
 	"\aintents\x18\x01 \x03(\v2\x11.godwit.v1.IntentR\aintents\"$\n" +
 	"\x12WatchIntentRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xd7\x03\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"%\n" +
+	"\x13CancelIntentRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"K\n" +
+	"\x13ClusterAuditRequest\x124\n" +
+	"\x16since_unix_nanoseconds\x18\x01 \x01(\x03R\x14sinceUnixNanoseconds\"2\n" +
+	"\x11ClusterAuditReply\x12\x1d\n" +
+	"\n" +
+	"entry_json\x18\x01 \x01(\fR\tentryJson\"\x9d\x04\n" +
 	"\x06Intent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tcontainer\x18\x02 \x01(\tR\tcontainer\x12\x12\n" +
@@ -1717,7 +2191,9 @@ const file_controller_proto_rawDesc = "" +
 	"\x16ended_unix_nanoseconds\x18\r \x01(\x03R\x14endedUnixNanoseconds\x12)\n" +
 	"\x10downtime_seconds\x18\x0e \x01(\x01R\x0fdowntimeSeconds\x12#\n" +
 	"\rtotal_seconds\x18\x0f \x01(\x01R\ftotalSeconds\x12\x14\n" +
-	"\x05phase\x18\x10 \x01(\tR\x05phase\"\xa3\x02\n" +
+	"\x05phase\x18\x10 \x01(\tR\x05phase\x12!\n" +
+	"\fcancelled_by\x18\x11 \x01(\tR\vcancelledBy\x12!\n" +
+	"\fcancel_error\x18\x12 \x01(\tR\vcancelError\"\xa3\x02\n" +
 	"\x0eSetNodeRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12)\n" +
@@ -1736,10 +2212,11 @@ const file_controller_proto_rawDesc = "" +
 	"\x02Up\x12*\n" +
 	"\x05state\x18\x01 \x01(\v2\x14.godwit.v1.NodeStateR\x05state\x12&\n" +
 	"\x05delta\x18\x02 \x01(\v2\x10.godwit.v1.DeltaR\x05delta\x12,\n" +
-	"\aoutcome\x18\x03 \x01(\v2\x12.godwit.v1.OutcomeR\aoutcome\"J\n" +
+	"\aoutcome\x18\x03 \x01(\v2\x12.godwit.v1.OutcomeR\aoutcome\"v\n" +
 	"\x04Down\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12,\n" +
-	"\acommand\x18\x02 \x01(\v2\x12.godwit.v1.CommandR\acommand\"\xc3\x01\n" +
+	"\acommand\x18\x02 \x01(\v2\x12.godwit.v1.CommandR\acommand\x12*\n" +
+	"\x06cancel\x18\x03 \x01(\v2\x12.godwit.v1.CommandR\x06cancel\"\xd7\x01\n" +
 	"\tNodeState\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1d\n" +
@@ -1748,14 +2225,17 @@ const file_controller_proto_rawDesc = "" +
 	"\n" +
 	"containers\x18\x04 \x03(\v2\x18.godwit.v1.NodeContainerR\n" +
 	"containers\x12)\n" +
-	"\x05links\x18\x05 \x03(\v2\x13.godwit.v1.NodeLinkR\x05links\"t\n" +
+	"\x05links\x18\x05 \x03(\v2\x13.godwit.v1.NodeLinkR\x05links\x12\x12\n" +
+	"\x04more\x18\x06 \x01(\bR\x04more\"\xb3\x01\n" +
 	"\x05Delta\x128\n" +
 	"\n" +
 	"containers\x18\x01 \x03(\v2\x18.godwit.v1.NodeContainerR\n" +
 	"containers\x12\x12\n" +
 	"\x04gone\x18\x02 \x03(\tR\x04gone\x12\x1d\n" +
 	"\n" +
-	"free_bytes\x18\x03 \x01(\x03R\tfreeBytes\"\xc5\x02\n" +
+	"free_bytes\x18\x03 \x01(\x03R\tfreeBytes\x12)\n" +
+	"\x05links\x18\x04 \x03(\v2\x13.godwit.v1.NodeLinkR\x05links\x12\x12\n" +
+	"\x04more\x18\x05 \x01(\bR\x04more\"\xc5\x02\n" +
 	"\rNodeContainer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1783,20 +2263,38 @@ const file_controller_proto_rawDesc = "" +
 	"\tcontainer\x18\x04 \x01(\tR\tcontainer\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
 	"\x04mode\x18\x06 \x01(\tR\x04mode\x12D\n" +
-	"\x1fbandwidth_limit_bits_per_second\x18\a \x01(\x01R\x1bbandwidthLimitBitsPerSecond\"\x9f\x01\n" +
+	"\x1fbandwidth_limit_bits_per_second\x18\a \x01(\x01R\x1bbandwidthLimitBitsPerSecond\"\xdc\x01\n" +
 	"\aOutcome\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12)\n" +
 	"\x10downtime_seconds\x18\x04 \x01(\x01R\x0fdowntimeSeconds\x12#\n" +
-	"\rtotal_seconds\x18\x05 \x01(\x01R\ftotalSeconds\"]\n" +
+	"\rtotal_seconds\x18\x05 \x01(\x01R\ftotalSeconds\x12!\n" +
+	"\fcancel_error\x18\x06 \x01(\tR\vcancelError\x12\x18\n" +
+	"\arefused\x18\a \x01(\bR\arefused\"q\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1f\n" +
 	"\vttl_seconds\x18\x03 \x01(\x01R\n" +
-	"ttlSeconds\"(\n" +
+	"ttlSeconds\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\"(\n" +
 	"\x10CreateTokenReply\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\tR\x05token2\xad\x03\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"\x13\n" +
+	"\x11ListTokensRequest\"A\n" +
+	"\x0fListTokensReply\x12.\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x16.godwit.v1.TokenRecordR\x06tokens\"2\n" +
+	"\x12RemoveTokenRequest\x12\x1c\n" +
+	"\treference\x18\x01 \x01(\tR\treference\"B\n" +
+	"\x10RemoveTokenReply\x12.\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x16.godwit.v1.TokenRecordR\x06tokens\"\xe3\x01\n" +
+	"\vTokenRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x128\n" +
+	"\x18created_unix_nanoseconds\x18\x05 \x01(\x03R\x16createdUnixNanoseconds\x128\n" +
+	"\x18expires_unix_nanoseconds\x18\x06 \x01(\x03R\x16expiresUnixNanoseconds\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state2\xc0\x04\n" +
 	"\n" +
 	"Controller\x12L\n" +
 	"\fClusterNodes\x12\x1e.godwit.v1.ClusterNodesRequest\x1a\x1c.godwit.v1.ClusterNodesReply\x12[\n" +
@@ -1804,12 +2302,17 @@ const file_controller_proto_rawDesc = "" +
 	"\x04Move\x12\x16.godwit.v1.MoveRequest\x1a\x14.godwit.v1.MoveReply\x12=\n" +
 	"\aIntents\x12\x19.godwit.v1.IntentsRequest\x1a\x17.godwit.v1.IntentsReply\x12A\n" +
 	"\vWatchIntent\x12\x1d.godwit.v1.WatchIntentRequest\x1a\x11.godwit.v1.Intent0\x01\x12<\n" +
-	"\aSetNode\x12\x19.godwit.v1.SetNodeRequest\x1a\x16.godwit.v1.ClusterNode2y\n" +
+	"\aSetNode\x12\x19.godwit.v1.SetNodeRequest\x1a\x16.godwit.v1.ClusterNode\x12A\n" +
+	"\fCancelIntent\x12\x1e.godwit.v1.CancelIntentRequest\x1a\x11.godwit.v1.Intent\x12N\n" +
+	"\fClusterAudit\x12\x1e.godwit.v1.ClusterAuditRequest\x1a\x1c.godwit.v1.ClusterAuditReply0\x012y\n" +
 	"\x06Uplink\x12@\n" +
 	"\x04Join\x12\x1c.godwit.v1.UplinkJoinRequest\x1a\x1a.godwit.v1.UplinkJoinReply\x12-\n" +
-	"\aConnect\x12\r.godwit.v1.Up\x1a\x0f.godwit.v1.Down(\x010\x012\\\n" +
+	"\aConnect\x12\r.godwit.v1.Up\x1a\x0f.godwit.v1.Down(\x010\x012\xef\x01\n" +
 	"\x0fControllerAdmin\x12I\n" +
-	"\vCreateToken\x12\x1d.godwit.v1.CreateTokenRequest\x1a\x1b.godwit.v1.CreateTokenReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
+	"\vCreateToken\x12\x1d.godwit.v1.CreateTokenRequest\x1a\x1b.godwit.v1.CreateTokenReply\x12F\n" +
+	"\n" +
+	"ListTokens\x12\x1c.godwit.v1.ListTokensRequest\x1a\x1a.godwit.v1.ListTokensReply\x12I\n" +
+	"\vRemoveToken\x12\x1d.godwit.v1.RemoveTokenRequest\x1a\x1b.godwit.v1.RemoveTokenReplyB'Z%github.com/godwit/godwit/internal/apib\x06proto3"
 
 var (
 	file_controller_proto_rawDescOnce sync.Once
@@ -1823,7 +2326,7 @@ func file_controller_proto_rawDescGZIP() []byte {
 	return file_controller_proto_rawDescData
 }
 
-var file_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_controller_proto_goTypes = []any{
 	(*ClusterNodesRequest)(nil),      // 0: godwit.v1.ClusterNodesRequest
 	(*ClusterNodesReply)(nil),        // 1: godwit.v1.ClusterNodesReply
@@ -1836,63 +2339,83 @@ var file_controller_proto_goTypes = []any{
 	(*IntentsRequest)(nil),           // 8: godwit.v1.IntentsRequest
 	(*IntentsReply)(nil),             // 9: godwit.v1.IntentsReply
 	(*WatchIntentRequest)(nil),       // 10: godwit.v1.WatchIntentRequest
-	(*Intent)(nil),                   // 11: godwit.v1.Intent
-	(*SetNodeRequest)(nil),           // 12: godwit.v1.SetNodeRequest
-	(*UplinkJoinRequest)(nil),        // 13: godwit.v1.UplinkJoinRequest
-	(*UplinkJoinReply)(nil),          // 14: godwit.v1.UplinkJoinReply
-	(*Up)(nil),                       // 15: godwit.v1.Up
-	(*Down)(nil),                     // 16: godwit.v1.Down
-	(*NodeState)(nil),                // 17: godwit.v1.NodeState
-	(*Delta)(nil),                    // 18: godwit.v1.Delta
-	(*NodeContainer)(nil),            // 19: godwit.v1.NodeContainer
-	(*NodeLink)(nil),                 // 20: godwit.v1.NodeLink
-	(*Command)(nil),                  // 21: godwit.v1.Command
-	(*Outcome)(nil),                  // 22: godwit.v1.Outcome
-	(*CreateTokenRequest)(nil),       // 23: godwit.v1.CreateTokenRequest
-	(*CreateTokenReply)(nil),         // 24: godwit.v1.CreateTokenReply
-	nil,                              // 25: godwit.v1.ClusterNode.LabelsEntry
-	nil,                              // 26: godwit.v1.SetNodeRequest.LabelsEntry
-	nil,                              // 27: godwit.v1.NodeContainer.LabelsEntry
+	(*CancelIntentRequest)(nil),      // 11: godwit.v1.CancelIntentRequest
+	(*ClusterAuditRequest)(nil),      // 12: godwit.v1.ClusterAuditRequest
+	(*ClusterAuditReply)(nil),        // 13: godwit.v1.ClusterAuditReply
+	(*Intent)(nil),                   // 14: godwit.v1.Intent
+	(*SetNodeRequest)(nil),           // 15: godwit.v1.SetNodeRequest
+	(*UplinkJoinRequest)(nil),        // 16: godwit.v1.UplinkJoinRequest
+	(*UplinkJoinReply)(nil),          // 17: godwit.v1.UplinkJoinReply
+	(*Up)(nil),                       // 18: godwit.v1.Up
+	(*Down)(nil),                     // 19: godwit.v1.Down
+	(*NodeState)(nil),                // 20: godwit.v1.NodeState
+	(*Delta)(nil),                    // 21: godwit.v1.Delta
+	(*NodeContainer)(nil),            // 22: godwit.v1.NodeContainer
+	(*NodeLink)(nil),                 // 23: godwit.v1.NodeLink
+	(*Command)(nil),                  // 24: godwit.v1.Command
+	(*Outcome)(nil),                  // 25: godwit.v1.Outcome
+	(*CreateTokenRequest)(nil),       // 26: godwit.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),         // 27: godwit.v1.CreateTokenReply
+	(*ListTokensRequest)(nil),        // 28: godwit.v1.ListTokensRequest
+	(*ListTokensReply)(nil),          // 29: godwit.v1.ListTokensReply
+	(*RemoveTokenRequest)(nil),       // 30: godwit.v1.RemoveTokenRequest
+	(*RemoveTokenReply)(nil),         // 31: godwit.v1.RemoveTokenReply
+	(*TokenRecord)(nil),              // 32: godwit.v1.TokenRecord
+	nil,                              // 33: godwit.v1.ClusterNode.LabelsEntry
+	nil,                              // 34: godwit.v1.SetNodeRequest.LabelsEntry
+	nil,                              // 35: godwit.v1.NodeContainer.LabelsEntry
 }
 var file_controller_proto_depIdxs = []int32{
 	2,  // 0: godwit.v1.ClusterNodesReply.nodes:type_name -> godwit.v1.ClusterNode
-	25, // 1: godwit.v1.ClusterNode.labels:type_name -> godwit.v1.ClusterNode.LabelsEntry
+	33, // 1: godwit.v1.ClusterNode.labels:type_name -> godwit.v1.ClusterNode.LabelsEntry
 	5,  // 2: godwit.v1.ClusterContainersReply.containers:type_name -> godwit.v1.ClusterContainer
-	19, // 3: godwit.v1.ClusterContainer.container:type_name -> godwit.v1.NodeContainer
-	11, // 4: godwit.v1.MoveReply.intent:type_name -> godwit.v1.Intent
-	11, // 5: godwit.v1.IntentsReply.intents:type_name -> godwit.v1.Intent
-	26, // 6: godwit.v1.SetNodeRequest.labels:type_name -> godwit.v1.SetNodeRequest.LabelsEntry
-	17, // 7: godwit.v1.Up.state:type_name -> godwit.v1.NodeState
-	18, // 8: godwit.v1.Up.delta:type_name -> godwit.v1.Delta
-	22, // 9: godwit.v1.Up.outcome:type_name -> godwit.v1.Outcome
-	21, // 10: godwit.v1.Down.command:type_name -> godwit.v1.Command
-	19, // 11: godwit.v1.NodeState.containers:type_name -> godwit.v1.NodeContainer
-	20, // 12: godwit.v1.NodeState.links:type_name -> godwit.v1.NodeLink
-	19, // 13: godwit.v1.Delta.containers:type_name -> godwit.v1.NodeContainer
-	27, // 14: godwit.v1.NodeContainer.labels:type_name -> godwit.v1.NodeContainer.LabelsEntry
-	0,  // 15: godwit.v1.Controller.ClusterNodes:input_type -> godwit.v1.ClusterNodesRequest
-	3,  // 16: godwit.v1.Controller.ClusterContainers:input_type -> godwit.v1.ClusterContainersRequest
-	6,  // 17: godwit.v1.Controller.Move:input_type -> godwit.v1.MoveRequest
-	8,  // 18: godwit.v1.Controller.Intents:input_type -> godwit.v1.IntentsRequest
-	10, // 19: godwit.v1.Controller.WatchIntent:input_type -> godwit.v1.WatchIntentRequest
-	12, // 20: godwit.v1.Controller.SetNode:input_type -> godwit.v1.SetNodeRequest
-	13, // 21: godwit.v1.Uplink.Join:input_type -> godwit.v1.UplinkJoinRequest
-	15, // 22: godwit.v1.Uplink.Connect:input_type -> godwit.v1.Up
-	23, // 23: godwit.v1.ControllerAdmin.CreateToken:input_type -> godwit.v1.CreateTokenRequest
-	1,  // 24: godwit.v1.Controller.ClusterNodes:output_type -> godwit.v1.ClusterNodesReply
-	4,  // 25: godwit.v1.Controller.ClusterContainers:output_type -> godwit.v1.ClusterContainersReply
-	7,  // 26: godwit.v1.Controller.Move:output_type -> godwit.v1.MoveReply
-	9,  // 27: godwit.v1.Controller.Intents:output_type -> godwit.v1.IntentsReply
-	11, // 28: godwit.v1.Controller.WatchIntent:output_type -> godwit.v1.Intent
-	2,  // 29: godwit.v1.Controller.SetNode:output_type -> godwit.v1.ClusterNode
-	14, // 30: godwit.v1.Uplink.Join:output_type -> godwit.v1.UplinkJoinReply
-	16, // 31: godwit.v1.Uplink.Connect:output_type -> godwit.v1.Down
-	24, // 32: godwit.v1.ControllerAdmin.CreateToken:output_type -> godwit.v1.CreateTokenReply
-	24, // [24:33] is the sub-list for method output_type
-	15, // [15:24] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	22, // 3: godwit.v1.ClusterContainer.container:type_name -> godwit.v1.NodeContainer
+	14, // 4: godwit.v1.MoveReply.intent:type_name -> godwit.v1.Intent
+	14, // 5: godwit.v1.IntentsReply.intents:type_name -> godwit.v1.Intent
+	34, // 6: godwit.v1.SetNodeRequest.labels:type_name -> godwit.v1.SetNodeRequest.LabelsEntry
+	20, // 7: godwit.v1.Up.state:type_name -> godwit.v1.NodeState
+	21, // 8: godwit.v1.Up.delta:type_name -> godwit.v1.Delta
+	25, // 9: godwit.v1.Up.outcome:type_name -> godwit.v1.Outcome
+	24, // 10: godwit.v1.Down.command:type_name -> godwit.v1.Command
+	24, // 11: godwit.v1.Down.cancel:type_name -> godwit.v1.Command
+	22, // 12: godwit.v1.NodeState.containers:type_name -> godwit.v1.NodeContainer
+	23, // 13: godwit.v1.NodeState.links:type_name -> godwit.v1.NodeLink
+	22, // 14: godwit.v1.Delta.containers:type_name -> godwit.v1.NodeContainer
+	23, // 15: godwit.v1.Delta.links:type_name -> godwit.v1.NodeLink
+	35, // 16: godwit.v1.NodeContainer.labels:type_name -> godwit.v1.NodeContainer.LabelsEntry
+	32, // 17: godwit.v1.ListTokensReply.tokens:type_name -> godwit.v1.TokenRecord
+	32, // 18: godwit.v1.RemoveTokenReply.tokens:type_name -> godwit.v1.TokenRecord
+	0,  // 19: godwit.v1.Controller.ClusterNodes:input_type -> godwit.v1.ClusterNodesRequest
+	3,  // 20: godwit.v1.Controller.ClusterContainers:input_type -> godwit.v1.ClusterContainersRequest
+	6,  // 21: godwit.v1.Controller.Move:input_type -> godwit.v1.MoveRequest
+	8,  // 22: godwit.v1.Controller.Intents:input_type -> godwit.v1.IntentsRequest
+	10, // 23: godwit.v1.Controller.WatchIntent:input_type -> godwit.v1.WatchIntentRequest
+	15, // 24: godwit.v1.Controller.SetNode:input_type -> godwit.v1.SetNodeRequest
+	11, // 25: godwit.v1.Controller.CancelIntent:input_type -> godwit.v1.CancelIntentRequest
+	12, // 26: godwit.v1.Controller.ClusterAudit:input_type -> godwit.v1.ClusterAuditRequest
+	16, // 27: godwit.v1.Uplink.Join:input_type -> godwit.v1.UplinkJoinRequest
+	18, // 28: godwit.v1.Uplink.Connect:input_type -> godwit.v1.Up
+	26, // 29: godwit.v1.ControllerAdmin.CreateToken:input_type -> godwit.v1.CreateTokenRequest
+	28, // 30: godwit.v1.ControllerAdmin.ListTokens:input_type -> godwit.v1.ListTokensRequest
+	30, // 31: godwit.v1.ControllerAdmin.RemoveToken:input_type -> godwit.v1.RemoveTokenRequest
+	1,  // 32: godwit.v1.Controller.ClusterNodes:output_type -> godwit.v1.ClusterNodesReply
+	4,  // 33: godwit.v1.Controller.ClusterContainers:output_type -> godwit.v1.ClusterContainersReply
+	7,  // 34: godwit.v1.Controller.Move:output_type -> godwit.v1.MoveReply
+	9,  // 35: godwit.v1.Controller.Intents:output_type -> godwit.v1.IntentsReply
+	14, // 36: godwit.v1.Controller.WatchIntent:output_type -> godwit.v1.Intent
+	2,  // 37: godwit.v1.Controller.SetNode:output_type -> godwit.v1.ClusterNode
+	14, // 38: godwit.v1.Controller.CancelIntent:output_type -> godwit.v1.Intent
+	13, // 39: godwit.v1.Controller.ClusterAudit:output_type -> godwit.v1.ClusterAuditReply
+	17, // 40: godwit.v1.Uplink.Join:output_type -> godwit.v1.UplinkJoinReply
+	19, // 41: godwit.v1.Uplink.Connect:output_type -> godwit.v1.Down
+	27, // 42: godwit.v1.ControllerAdmin.CreateToken:output_type -> godwit.v1.CreateTokenReply
+	29, // 43: godwit.v1.ControllerAdmin.ListTokens:output_type -> godwit.v1.ListTokensReply
+	31, // 44: godwit.v1.ControllerAdmin.RemoveToken:output_type -> godwit.v1.RemoveTokenReply
+	32, // [32:45] is the sub-list for method output_type
+	19, // [19:32] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_controller_proto_init() }
@@ -1906,7 +2429,7 @@ func file_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controller_proto_rawDesc), len(file_controller_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

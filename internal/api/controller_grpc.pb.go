@@ -1,6 +1,7 @@
 // The contract with the controller.
 //
-// Controller is for users: a token is in the metadata "authorization" of each call. Uplink is for agents, which
+// Controller is for users: a token is in the metadata "authorization" of each call, and has a role, see
+// docs/controller.md. Uplink is for agents, which
 // show their node's certificate. Both are served over TLS with the controller's certificate, which is known by its
 // fingerprint. ControllerAdmin is served on the unix socket of the controller, to root.
 
@@ -31,6 +32,8 @@ const (
 	Controller_Intents_FullMethodName           = "/godwit.v1.Controller/Intents"
 	Controller_WatchIntent_FullMethodName       = "/godwit.v1.Controller/WatchIntent"
 	Controller_SetNode_FullMethodName           = "/godwit.v1.Controller/SetNode"
+	Controller_CancelIntent_FullMethodName      = "/godwit.v1.Controller/CancelIntent"
+	Controller_ClusterAudit_FullMethodName      = "/godwit.v1.Controller/ClusterAudit"
 )
 
 // ControllerClient is the client API for Controller service.
@@ -47,6 +50,10 @@ type ControllerClient interface {
 	WatchIntent(ctx context.Context, in *WatchIntentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Intent], error)
 	// SetNode drains, cordons or restores a node, or changes its labels.
 	SetNode(ctx context.Context, in *SetNodeRequest, opts ...grpc.CallOption) (*ClusterNode, error)
+	// CancelIntent ends an intent that has not begun, and asks the source to cancel one that has.
+	CancelIntent(ctx context.Context, in *CancelIntentRequest, opts ...grpc.CallOption) (*Intent, error)
+	// ClusterAudit tells who asked the controller to change something, the oldest first.
+	ClusterAudit(ctx context.Context, in *ClusterAuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ClusterAuditReply], error)
 }
 
 type controllerClient struct {
@@ -126,6 +133,35 @@ func (c *controllerClient) SetNode(ctx context.Context, in *SetNodeRequest, opts
 	return out, nil
 }
 
+func (c *controllerClient) CancelIntent(ctx context.Context, in *CancelIntentRequest, opts ...grpc.CallOption) (*Intent, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Intent)
+	err := c.cc.Invoke(ctx, Controller_CancelIntent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerClient) ClusterAudit(ctx context.Context, in *ClusterAuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ClusterAuditReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Controller_ServiceDesc.Streams[1], Controller_ClusterAudit_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ClusterAuditRequest, ClusterAuditReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Controller_ClusterAuditClient = grpc.ServerStreamingClient[ClusterAuditReply]
+
 // ControllerServer is the server API for Controller service.
 // All implementations must embed UnimplementedControllerServer
 // for forward compatibility.
@@ -140,6 +176,10 @@ type ControllerServer interface {
 	WatchIntent(*WatchIntentRequest, grpc.ServerStreamingServer[Intent]) error
 	// SetNode drains, cordons or restores a node, or changes its labels.
 	SetNode(context.Context, *SetNodeRequest) (*ClusterNode, error)
+	// CancelIntent ends an intent that has not begun, and asks the source to cancel one that has.
+	CancelIntent(context.Context, *CancelIntentRequest) (*Intent, error)
+	// ClusterAudit tells who asked the controller to change something, the oldest first.
+	ClusterAudit(*ClusterAuditRequest, grpc.ServerStreamingServer[ClusterAuditReply]) error
 	mustEmbedUnimplementedControllerServer()
 }
 
@@ -167,6 +207,12 @@ func (UnimplementedControllerServer) WatchIntent(*WatchIntentRequest, grpc.Serve
 }
 func (UnimplementedControllerServer) SetNode(context.Context, *SetNodeRequest) (*ClusterNode, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetNode not implemented")
+}
+func (UnimplementedControllerServer) CancelIntent(context.Context, *CancelIntentRequest) (*Intent, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelIntent not implemented")
+}
+func (UnimplementedControllerServer) ClusterAudit(*ClusterAuditRequest, grpc.ServerStreamingServer[ClusterAuditReply]) error {
+	return status.Error(codes.Unimplemented, "method ClusterAudit not implemented")
 }
 func (UnimplementedControllerServer) mustEmbedUnimplementedControllerServer() {}
 func (UnimplementedControllerServer) testEmbeddedByValue()                    {}
@@ -290,6 +336,35 @@ func _Controller_SetNode_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Controller_CancelIntent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelIntentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerServer).CancelIntent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Controller_CancelIntent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerServer).CancelIntent(ctx, req.(*CancelIntentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Controller_ClusterAudit_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ClusterAuditRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ControllerServer).ClusterAudit(m, &grpc.GenericServerStream[ClusterAuditRequest, ClusterAuditReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Controller_ClusterAuditServer = grpc.ServerStreamingServer[ClusterAuditReply]
+
 // Controller_ServiceDesc is the grpc.ServiceDesc for Controller service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -317,11 +392,20 @@ var Controller_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "SetNode",
 			Handler:    _Controller_SetNode_Handler,
 		},
+		{
+			MethodName: "CancelIntent",
+			Handler:    _Controller_CancelIntent_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "WatchIntent",
 			Handler:       _Controller_WatchIntent_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ClusterAudit",
+			Handler:       _Controller_ClusterAudit_Handler,
 			ServerStreams: true,
 		},
 	},
@@ -469,6 +553,8 @@ var Uplink_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	ControllerAdmin_CreateToken_FullMethodName = "/godwit.v1.ControllerAdmin/CreateToken"
+	ControllerAdmin_ListTokens_FullMethodName  = "/godwit.v1.ControllerAdmin/ListTokens"
+	ControllerAdmin_RemoveToken_FullMethodName = "/godwit.v1.ControllerAdmin/RemoveToken"
 )
 
 // ControllerAdminClient is the client API for ControllerAdmin service.
@@ -476,6 +562,9 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type ControllerAdminClient interface {
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenReply, error)
+	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensReply, error)
+	// RemoveToken makes tokens useless: one, by its id, or all of a user, by name.
+	RemoveToken(ctx context.Context, in *RemoveTokenRequest, opts ...grpc.CallOption) (*RemoveTokenReply, error)
 }
 
 type controllerAdminClient struct {
@@ -496,11 +585,34 @@ func (c *controllerAdminClient) CreateToken(ctx context.Context, in *CreateToken
 	return out, nil
 }
 
+func (c *controllerAdminClient) ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTokensReply)
+	err := c.cc.Invoke(ctx, ControllerAdmin_ListTokens_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *controllerAdminClient) RemoveToken(ctx context.Context, in *RemoveTokenRequest, opts ...grpc.CallOption) (*RemoveTokenReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveTokenReply)
+	err := c.cc.Invoke(ctx, ControllerAdmin_RemoveToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ControllerAdminServer is the server API for ControllerAdmin service.
 // All implementations must embed UnimplementedControllerAdminServer
 // for forward compatibility.
 type ControllerAdminServer interface {
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
+	ListTokens(context.Context, *ListTokensRequest) (*ListTokensReply, error)
+	// RemoveToken makes tokens useless: one, by its id, or all of a user, by name.
+	RemoveToken(context.Context, *RemoveTokenRequest) (*RemoveTokenReply, error)
 	mustEmbedUnimplementedControllerAdminServer()
 }
 
@@ -513,6 +625,12 @@ type UnimplementedControllerAdminServer struct{}
 
 func (UnimplementedControllerAdminServer) CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
+}
+func (UnimplementedControllerAdminServer) ListTokens(context.Context, *ListTokensRequest) (*ListTokensReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTokens not implemented")
+}
+func (UnimplementedControllerAdminServer) RemoveToken(context.Context, *RemoveTokenRequest) (*RemoveTokenReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveToken not implemented")
 }
 func (UnimplementedControllerAdminServer) mustEmbedUnimplementedControllerAdminServer() {}
 func (UnimplementedControllerAdminServer) testEmbeddedByValue()                         {}
@@ -553,6 +671,42 @@ func _ControllerAdmin_CreateToken_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ControllerAdmin_ListTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTokensRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerAdminServer).ListTokens(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ControllerAdmin_ListTokens_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerAdminServer).ListTokens(ctx, req.(*ListTokensRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ControllerAdmin_RemoveToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControllerAdminServer).RemoveToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ControllerAdmin_RemoveToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControllerAdminServer).RemoveToken(ctx, req.(*RemoveTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ControllerAdmin_ServiceDesc is the grpc.ServiceDesc for ControllerAdmin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -563,6 +717,14 @@ var ControllerAdmin_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreateToken",
 			Handler:    _ControllerAdmin_CreateToken_Handler,
+		},
+		{
+			MethodName: "ListTokens",
+			Handler:    _ControllerAdmin_ListTokens_Handler,
+		},
+		{
+			MethodName: "RemoveToken",
+			Handler:    _ControllerAdmin_RemoveToken_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

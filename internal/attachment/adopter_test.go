@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/inventory"
@@ -56,7 +57,7 @@ func TestEndIsAwaited(t *testing.T) {
 	end := func(one *exec.Cmd) {
 		_ = one.Process.Kill()
 		_ = one.Wait()
-		eventually(t, "its end was seen", func() bool {
+		await.True(t, "its end was seen", func() bool {
 			n.adopter.mu.Lock()
 			defer n.adopter.mu.Unlock()
 			return len(n.adopter.first) == 0
@@ -72,7 +73,7 @@ func TestEndIsAwaited(t *testing.T) {
 	n.network.called()
 	end(first)
 	var calls []string
-	eventually(t, "it was let go", func() bool {
+	await.True(t, "it was let go", func() bool {
 		calls = append(calls, n.network.called()...)
 		return len(calls) > 0
 	})

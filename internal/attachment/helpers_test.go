@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/network"
@@ -216,16 +215,6 @@ func expect(t *testing.T, when string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: %q, want %q", when, got, want)
-	}
-}
-
-// eventually polls until something is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not so: %s", what)
-		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/network"
@@ -61,7 +62,7 @@ func TestKeeper(t *testing.T) {
 	looked := 0
 	again := func(what string) {
 		t.Helper()
-		eventually(t, what, func() bool {
+		await.True(t, what, func() bool {
 			before := looked
 			for _, call := range n.network.called() {
 				if call == "overlay" {
@@ -75,7 +76,7 @@ func TestKeeper(t *testing.T) {
 	again("looked at first")
 	over.Go(func() { k.Watch(ctx) })
 	again("looked at when the engine tells")
-	eventually(t, "the lists hear of it", func() bool { return lists.said("watching", "changed") })
+	await.True(t, "the lists hear of it", func() bool { return lists.said("watching", "changed") })
 	k.Look()
 	k.Look() // which is about to happen
 	again("looked at when asked")

@@ -1,6 +1,6 @@
-// Package audit logs the calls that users and other nodes make to a node, and their outcomes: one JSON
-// document per line, in files that only root can read, rotated so that they stay bounded. Users and nodes
-// have separate logs, so that no node can push out the entries of users.
+// Package audit logs the calls that users and other nodes make to a node, or to a controller, and their
+// outcomes: one JSON document per line, in files that only root can read, rotated so that they stay bounded.
+// Users and nodes have separate logs, so that no node can push out the entries of users.
 //
 // It logs the method and the name of the object, and never arguments, environment values or tokens:
 // an Entry has no field for them. It must not know what methods do.
@@ -36,9 +36,10 @@ type Entry struct {
 	UID     *uint32   `json:"uid,omitempty"` // of a local user
 	GID     *uint32   `json:"gid,omitempty"`
 	PID     int32     `json:"pid,omitempty"`
+	User    string    `json:"user,omitempty"`    // of a controller, by the token
 	Node    string    `json:"node,omitempty"`    // the calling node, by its certificate
-	Address string    `json:"address,omitempty"` // of that node
-	Method  string    `json:"method"`            // of the agent's service
+	Address string    `json:"address,omitempty"` // of that node or user
+	Method  string    `json:"method"`            // of the agent's service, or the controller's
 	Object  string    `json:"object,omitempty"`  // container, node, image, volume or migration
 	Outcome string    `json:"outcome"`           // ok, or the kind of error
 	Error   string    `json:"error,omitempty"`

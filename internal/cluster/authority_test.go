@@ -16,7 +16,7 @@ func TestWhoMayBeRemoved(t *testing.T) {
 	a, b := all[0], all[1]
 	moves := []migration.Spec{{ID: "0123", Name: "web", Source: "a", Target: "c"}}
 	members := NewMembers(a.Peers, func() []migration.Spec { return moves })
-	a.known["b"] = &peer{authority: true}
+	a.known["b"] = &peer{report: report{authority: true}}
 	for _, one := range []struct{ what, node, want string }{
 		{"itself", "a", "a node does not remove itself"},
 		{"one with the key", "b", "b has the key of the authority"},

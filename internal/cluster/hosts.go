@@ -20,25 +20,26 @@ const (
 	lookupsAtATime = 4
 )
 
-// hosts are the addresses of the host names by which nodes are known. They are looked up in the background:
-// a lookup in KnownHost would block the port of the node.
-type hosts struct {
+// Hosts are the addresses of the host names by which nodes are known. They are looked up in the background:
+// a lookup in Known would block the port of the node.
+type Hosts struct {
+	nodes  *Nodes
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	mu    sync.Mutex
-	known map[string][]netip.Addr
+	mu        sync.Mutex
+	addresses map[string][]netip.Addr
 }
 
-func newHosts() *hosts {
+func newHosts(nodes *Nodes) *Hosts {
 	lookup := func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}
-	return &hosts{lookup: lookup, known: map[string][]netip.Addr{}}
+	return &Hosts{nodes: nodes, lookup: lookup, addresses: map[string][]netip.Addr{}}
 }
 
 // refresh looks up all names, and forgets other names. A name that cannot be looked up now keeps its
 // addresses.
-func (h *hosts) refresh(ctx context.Context, names []string) {
+func (h *Hosts) refresh(ctx context.Context, names []string) {
 	places := make(chan struct{}, lookupsAtATime)
 	var all sync.WaitGroup
 	for _, name := range names {
@@ -59,42 +60,42 @@ func (h *hosts) refresh(ctx context.Context, names []string) {
 	all.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name := range h.known {
+	for name := range h.addresses {
 		if !slices.Contains(names, name) {
-			delete(h.known, name)
+			delete(h.addresses, name)
 		}
 	}
 }
 
-func (h *hosts) learn(name string, found []netip.Addr) {
+func (h *Hosts) learn(name string, found []netip.Addr) {
 	addresses := make([]netip.Addr, 0, maxOfOneHost)
 	for _, address := range found[:min(len(found), maxOfOneHost)] {
 		addresses = append(addresses, address.Unmap())
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.known[name] = addresses
+	h.addresses[name] = addresses
 }
 
-func (h *hosts) has(name string, address netip.Addr) bool {
+func (h *Hosts) has(name string, address netip.Addr) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Contains(h.known[name], address)
+	return slices.Contains(h.addresses[name], address)
 }
 
-// KeepHosts looks up the host names of other nodes at intervals, until ctx ends.
-func (p *Peers) KeepHosts(ctx context.Context) {
+// Keep looks up the host names of other nodes at intervals, until ctx ends.
+func (h *Hosts) Keep(ctx context.Context) {
 	for {
-		p.hosts.refresh(ctx, p.hostNames())
+		h.refresh(ctx, h.names())
 		if patience.Until(ctx, time.Now().Add(hostsEvery)) != nil {
 			return
 		}
 	}
 }
 
-// hostNames returns the addresses of other nodes that are host names.
-func (p *Peers) hostNames() (names []string) {
-	for _, node := range p.Others() {
+// names returns the addresses of other nodes that are host names.
+func (h *Hosts) names() (names []string) {
+	for _, node := range h.nodes.Others() {
 		host, _, err := net.SplitHostPort(node.Address)
 		_, numeric := netip.ParseAddr(host)
 		if err == nil && numeric != nil && !slices.Contains(names, host) {
@@ -104,20 +105,20 @@ func (p *Peers) hostNames() (names []string) {
 	return names
 }
 
-// KnownHost reports whether another node of the cluster has an IP address.
-func (p *Peers) KnownHost(address string) bool {
+// Known reports whether another node of the cluster has an IP address.
+func (h *Hosts) Known(address string) bool {
 	asked, err := netip.ParseAddr(address)
 	if err != nil {
 		return false
 	}
 	asked = asked.Unmap()
-	for _, node := range p.Others() {
+	for _, node := range h.nodes.Others() {
 		host, _, err := net.SplitHostPort(node.Address)
 		if err != nil {
 			continue
 		}
 		own, numeric := netip.ParseAddr(host)
-		if numeric == nil && own.Unmap() == asked || numeric != nil && p.hosts.has(host, asked) {
+		if numeric == nil && own.Unmap() == asked || numeric != nil && h.has(host, asked) {
 			return true
 		}
 	}

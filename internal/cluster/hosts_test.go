@@ -23,7 +23,7 @@ func TestKnownHost(t *testing.T) {
 		"f.example": make([]netip.Addr, 1000),
 	}
 	found["f.example"][999] = netip.MustParseAddr("192.0.2.6")
-	p.hosts.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+	p.Hosts.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
 		if addresses, is := found[host]; is {
 			return addresses, nil
 		}
@@ -32,7 +32,7 @@ func TestKnownHost(t *testing.T) {
 	known := func(when string, want map[string]bool) {
 		t.Helper()
 		for host, is := range want {
-			if got := p.KnownHost(host); got != is {
+			if got := p.Hosts.Known(host); got != is {
 				t.Errorf("%s, %q: %t", when, host, got)
 			}
 		}
@@ -42,14 +42,14 @@ func TestKnownHost(t *testing.T) {
 		"127.0.0.1": false,
 		"":          false, "d.example": false, "2001:db8::5": true, "2001:db8:0::5": true,
 	})
-	p.hosts.refresh(t.Context(), p.hostNames())
+	p.Hosts.refresh(t.Context(), p.Hosts.names())
 	known("by its name", map[string]bool{
 		"192.0.2.4": true, "::ffff:192.0.2.4": true, "2001:db8::4": true,
 		"192.0.2.9": false, "192.0.2.6": false,
 	})
 	delete(found, "d.example")
-	p.hosts.refresh(t.Context(), p.hostNames())
+	p.Hosts.refresh(t.Context(), p.Hosts.names())
 	known("when it cannot be looked up", map[string]bool{"192.0.2.4": true})
-	p.hosts.refresh(t.Context(), nil)
+	p.Hosts.refresh(t.Context(), nil)
 	known("when it is no node", map[string]bool{"192.0.2.4": false})
 }

@@ -1,67 +1,109 @@
 package cluster
 
 import (
-	"context"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/godwit/godwit/internal/patience"
-
+	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
-	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-const (
-	// probeFirst is when an unknown link is measured: not at once, because a migration may measure it
-	// first.
-	probeFirst = 15 * time.Second
-	// ProbeEvery is after how long an unused link is measured again; probePerPeer is the minimum for each
-	// node, so that many nodes together do not take more of a link. A probe stays within measureBudget.
-	ProbeEvery   = 10 * time.Minute
-	probePerPeer = time.Minute
-)
+// Links knows what the links to other nodes carry. It ignores measurements of links to unknown nodes.
+type Links struct {
+	mu    sync.Mutex
+	links map[string]*measuredLink // by the name of the node
+}
 
-// ProbeLinks measures links without a recent measurement, one after the other, and none while a migration
-// of this node is under way.
-func (p *Peers) ProbeLinks(
-	ctx context.Context, busy func() bool, measure func(context.Context, identity.Node) error,
-) {
-	for patience.Until(ctx, time.Now().Add(probeFirst)) == nil {
-		others := p.Others()
-		every := max(ProbeEvery, time.Duration(len(others))*probePerPeer)
-		for _, node := range others {
-			if busy() || !p.wantsProbe(node.Name, every) {
-				continue
-			}
-			if err := measure(ctx, node); err != nil {
-				p.log.Debug("link not measured", "node", node.Name, "error", err)
-			}
-		}
+func newLinks() *Links { return &Links{links: map[string]*measuredLink{}} }
+
+// measuredLink is the link to a node.
+type measuredLink struct {
+	rtt time.Duration
+	// bits per second; 0: not measured. The best transfer, or the median of probes if there were no
+	// transfers.
+	bandwidth float64
+	transfers []float64
+	probes    []float64
+	// When the bandwidth was measured or an attempt was made, how much round trips differ, the bandwidth
+	// from there as that node has measured it, and the recent share of retransmitted bytes.
+	seen, probed time.Time
+	jitter       time.Duration
+	last         time.Duration // round trip
+	back         float64
+	sent, resent float64
+}
+
+// open makes room for the measurements of the link to a node.
+func (l *Links) open(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.links[name] == nil {
+		l.links[name] = &measuredLink{}
 	}
 }
 
-// wantsProbe reports whether a node answers and its link was not measured for so long, and notes the
-// attempt.
-func (p *Peers) wantsProbe(name string, every time.Duration) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := p.known[name]
-	if known == nil || !known.reachable || time.Since(known.probed) < every || known.bandwidth > 0 &&
-		time.Since(known.seen) < every {
-		return false
+// forget drops the link to a node that is removed.
+func (l *Links) forget(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.links, name)
+}
+
+// noteHello takes the round trip of a hello.
+func (l *Links) noteHello(name string, rtt time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.links[name]; known != nil {
+		known.noteHello(rtt)
 	}
-	known.probed = time.Now()
-	return true
+}
+
+func (m *measuredLink) noteHello(rtt time.Duration) {
+	if m.rtt == 0 || rtt < m.rtt {
+		m.rtt = rtt
+	} else {
+		m.rtt += (rtt - m.rtt) / 8 // follow a longer path, not a busy moment
+	}
+	m.noteJitter(rtt)
+}
+
+// NoteLink keeps a data connection's measurements. Its round trip is the link's; the round trip of a hello
+// includes the work of two agents.
+func (l *Links) NoteLink(name string, link stream.Link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.links[name]
+	if known == nil {
+		return
+	}
+	if link.BandwidthBitsPerSecond > 0 {
+		known.noteProbe(link, time.Now())
+	}
+	if link.RTT > 0 {
+		known.rtt = link.RTT
+	}
+}
+
+// Link returns the known round trip and bandwidth of the path to a node.
+func (l *Links) Link(name string) (rtt time.Duration, bandwidth float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.links[name]
+	if known == nil {
+		return 0, 0
+	}
+	return known.rtt, known.bandwidth
 }
 
 // NoteTransport keeps the kernel's count of retransmitted bytes. Half of the average is about the last
 // transfer.
-func (p *Peers) NoteTransport(name string, t stream.Transport) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := p.known[name]
+func (l *Links) NoteTransport(name string, t stream.Transport) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.links[name]
 	if known == nil || t.SentBytes < leastForLoss {
 		return
 	}
@@ -72,10 +114,10 @@ func (p *Peers) NoteTransport(name string, t stream.Transport) {
 const leastForLoss = 64 << 10
 
 // WayTo returns the known properties of the path to a node.
-func (p *Peers) WayTo(name string) predict.Link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := p.known[name]
+func (l *Links) WayTo(name string) predict.Link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.links[name]
 	if known == nil {
 		return predict.Link{}
 	}
@@ -99,24 +141,24 @@ func (p *Peers) WayTo(name string) predict.Link {
 //
 // Of probes the median counts: one probe that a busy machine has spoilt does not matter, and two that agree
 // about a changed link do. Of transfers the best counts.
-func (p *peer) noteProbe(link stream.Link, at time.Time) {
+func (m *measuredLink) noteProbe(link stream.Link, at time.Time) {
 	if link.Limited {
-		p.bandwidth = max(p.bandwidth, link.BandwidthBitsPerSecond)
+		m.bandwidth = max(m.bandwidth, link.BandwidthBitsPerSecond)
 		return
 	}
-	if at.Sub(p.seen) > ProbeEvery {
-		p.probes = nil
+	if at.Sub(m.seen) > ProbeEvery {
+		m.probes = nil
 	}
 	bits := link.BandwidthBitsPerSecond
-	if link.AtLeast && bits < p.bandwidth {
-		bits = min(p.bandwidth, mostShort*bits)
+	if link.AtLeast && bits < m.bandwidth {
+		bits = min(m.bandwidth, mostShort*bits)
 	}
-	p.probes = predict.Newest(p.probes, bits)
-	middle := predict.Median(p.probes)
-	if len(p.transfers) == 0 || middle < p.bandwidth/otherLink || middle > p.bandwidth*otherLink {
-		p.transfers, p.bandwidth = nil, middle
+	m.probes = predict.Newest(m.probes, bits)
+	middle := predict.Median(m.probes)
+	if len(m.transfers) == 0 || middle < m.bandwidth/otherLink || middle > m.bandwidth*otherLink {
+		m.transfers, m.bandwidth = nil, middle
 	}
-	p.seen = at
+	m.seen = at
 }
 
 const (
@@ -129,48 +171,74 @@ const (
 // noteTransfer takes a transfer's throughput. If the link was not the limit, the throughput is a lower
 // bound of the bandwidth. If it was, and the throughput is much lower than before, the link has changed,
 // and earlier results no longer count.
-func (p *peer) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
-	if !limited && bitsPerSecond < p.bandwidth {
+func (m *measuredLink) noteTransfer(bitsPerSecond float64, limited bool, at time.Time) {
+	if !limited && bitsPerSecond < m.bandwidth {
 		return
 	}
-	if bitsPerSecond < p.bandwidth/otherLink {
-		p.transfers, p.probes = nil, nil
+	if bitsPerSecond < m.bandwidth/otherLink {
+		m.transfers, m.probes = nil, nil
 	}
-	p.transfers = predict.Newest(p.transfers, bitsPerSecond)
-	p.bandwidth, p.seen = slices.Max(p.transfers), at // throughput never exceeds the bandwidth
+	m.transfers = predict.Newest(m.transfers, bitsPerSecond)
+	m.bandwidth, m.seen = slices.Max(m.transfers), at // throughput never exceeds the bandwidth
 }
 
 // NoteTransfer keeps the throughput of a transfer to a node.
-func (p *Peers) NoteTransfer(name string, bitsPerSecond float64, limited bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil {
+func (l *Links) NoteTransfer(name string, bitsPerSecond float64, limited bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.links[name]; known != nil {
 		known.noteTransfer(bitsPerSecond, limited, time.Now())
 	}
 }
 
-func (p *peer) loss() float64 {
-	if p.sent == 0 {
+func (m *measuredLink) loss() float64 {
+	if m.sent == 0 {
 		return 0
 	}
-	return p.resent / p.sent
+	return m.resent / m.sent
 }
 
 // noteJitter averages the differences between consecutive round trips (RFC 3550, 6.4.1).
-func (p *peer) noteJitter(rtt time.Duration) {
-	if p.last > 0 {
-		p.jitter += ((rtt - p.last).Abs() - p.jitter) / 16
+func (m *measuredLink) noteJitter(rtt time.Duration) {
+	if m.last > 0 {
+		m.jitter += ((rtt - m.last).Abs() - m.jitter) / 16
 	}
-	p.last = rtt
+	m.last = rtt
 }
 
 // noteBack keeps another node's measurement of the link from there. It is only a claim, and is limited to
 // the fastest possible link.
-func (p *Peers) noteBack(name string, bitsPerSecond float64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.known[name]; known != nil && bitsPerSecond > 0 &&
+func (l *Links) noteBack(name string, bitsPerSecond float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.links[name]; known != nil && bitsPerSecond > 0 &&
 		bitsPerSecond <= migration.MaxBandwidthLimit {
 		known.back = bitsPerSecond
 	}
+}
+
+// wantsProbe reports whether a link was not measured for so long, and notes the attempt.
+func (l *Links) wantsProbe(name string, every time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.links[name]
+	if known == nil || time.Since(known.probed) < every || known.bandwidth > 0 &&
+		time.Since(known.seen) < every {
+		return false
+	}
+	known.probed = time.Now()
+	return true
+}
+
+// describe describes the link to a node as it was last measured.
+func (l *Links) describe(entry *api.Node) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.links[entry.Name]
+	if known == nil {
+		return
+	}
+	entry.RttSeconds, entry.BandwidthBitsPerSecond = known.rtt.Seconds(), known.bandwidth
+	entry.JitterSeconds, entry.Loss, entry.BackBitsPerSecond = known.jitter.Seconds(), known.loss(),
+		known.back
 }

@@ -4,13 +4,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // TestBandwidth: a transfer's result counts until probes agree that the link has changed.
 func TestBandwidth(t *testing.T) {
-	p, now := &peer{}, time.Now()
+	p, now := &measuredLink{}, time.Now()
 	probe := func(bits float64, atLeast bool) {
 		p.noteProbe(stream.Link{BandwidthBitsPerSecond: bits, AtLeast: atLeast}, now)
 	}
@@ -52,8 +54,9 @@ func TestBandwidth(t *testing.T) {
 // TestLimitedLinkIsNotMeasured: throughput under our own limit does not count as the link's measured
 // bandwidth.
 func TestLimitedLinkIsNotMeasured(t *testing.T) {
-	known := &peer{}
-	p := &Peers{known: map[string]*peer{"b": known}}
+	p := newLinks()
+	p.open("b")
+	known := p.links["b"]
 	if way := p.WayTo("b"); way.Seen != 0 {
 		t.Errorf("nothing is known, and that is %.0f s old", way.Seen)
 	}
@@ -65,4 +68,52 @@ func TestLimitedLinkIsNotMeasured(t *testing.T) {
 	if way := p.WayTo("b"); way.Seen > 1 {
 		t.Errorf("what was just measured is %.0f s old", way.Seen)
 	}
+}
+
+// TestLinksOfKnownNodes: measurements of links to unknown and to removed nodes do not count.
+func TestLinksOfKnownNodes(t *testing.T) {
+	links := newLinks()
+	note := func() {
+		links.noteHello("b", 20*time.Millisecond)
+		links.noteHello("b", 36*time.Millisecond)
+		links.NoteLink("b", stream.Link{BandwidthBitsPerSecond: 50e6})
+		links.NoteTransfer("b", 60e6, true)
+		links.NoteTransport("b", stream.Transport{SentBytes: 1 << 20, ResentBytes: 1 << 18})
+		links.NoteTransport("b", stream.Transport{SentBytes: leastForLoss - 1, ResentBytes: leastForLoss - 1})
+		links.noteBack("b", 40e6)
+		links.noteBack("b", 2*migration.MaxBandwidthLimit)
+	}
+	empty := func(when string) {
+		t.Helper()
+		rtt, bandwidth := links.Link("b")
+		if rtt != 0 || bandwidth != 0 || links.WayTo("b") != (predict.Link{}) || links.wantsProbe("b", 0) {
+			t.Errorf("%s: %s, %.0f bit/s, %+v", when, rtt, bandwidth, links.WayTo("b"))
+		}
+	}
+	note()
+	empty("unknown")
+	links.open("b")
+	if !links.wantsProbe("b", ProbeEvery) || links.wantsProbe("b", ProbeEvery) {
+		t.Error("a link is measured never, or twice")
+	}
+	note()
+	links.open("b") // again, which changes nothing
+	if rtt, bandwidth := links.Link("b"); rtt != 22*time.Millisecond || bandwidth != 60e6 {
+		t.Errorf("%s, %.0f bit/s", rtt, bandwidth)
+	}
+	way := links.WayTo("b")
+	if way.JitterSeconds != 0.001 || way.Loss != 0.25 || way.BackBitsPerSecond != 40e6 {
+		t.Errorf("%+v", way)
+	}
+	said := &api.Node{Name: "b"}
+	links.describe(said)
+	if said.RttSeconds != way.RTTSeconds || said.BandwidthBitsPerSecond != 60e6 || said.Loss != way.Loss {
+		t.Errorf("described as %+v", said)
+	}
+	links.NoteLink("b", stream.Link{RTT: time.Millisecond})
+	if rtt, _ := links.Link("b"); rtt != time.Millisecond {
+		t.Errorf("a data connection takes %s", rtt)
+	}
+	links.forget("b")
+	empty("removed")
 }

@@ -33,15 +33,15 @@ func overlayWith(key wireguard.Key) *api.Overlay {
 // overlay.
 func (m *member) greets(t *testing.T, other *member) (there, here error) {
 	t.Helper()
-	said, err := m.sayOverlay(other.entry.Name)
+	said, err := m.Overlays.say(other.entry.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	there = other.hearOverlay(m.entry.Name, said)
-	if said, err = other.sayOverlay(m.entry.Name); err != nil {
+	there = other.Overlays.hear(m.entry.Name, said)
+	if said, err = other.Overlays.say(m.entry.Name); err != nil {
 		t.Fatal(err)
 	}
-	return there, m.hearOverlay(other.entry.Name, said)
+	return there, m.Overlays.hear(other.entry.Name, said)
 }
 
 // TestKeyOfAnother: a node that announces another node's key blocks that node's packets only until the
@@ -52,7 +52,7 @@ func TestKeyOfAnother(t *testing.T) {
 	a.withKey(t)
 	hostile.withKey(t)
 	key := victim.withKey(t)
-	if err := a.hearOverlay("hostile", overlayWith(key)); err != nil {
+	if err := a.Overlays.hear("hostile", overlayWith(key)); err != nil {
 		t.Fatal(err) // no other node has it yet
 	}
 	// The victim learns the key of a with the answer to its first greeting, which has no proof.
@@ -63,21 +63,21 @@ func TestKeyOfAnother(t *testing.T) {
 	if there, here := victim.greets(t, a); there != nil || here != nil {
 		t.Errorf("a says %v, the victim %v", there, here)
 	}
-	if a.changes != 1 || a.OverlayOf("victim").Key != key || !a.OverlayOf("hostile").Key.IsZero() {
-		t.Errorf("after %d changes: %+v", a.changes, a.overlays)
+	if a.changes != 1 || a.Overlays.Of("victim").Key != key || !a.Overlays.Of("hostile").Key.IsZero() {
+		t.Errorf("after %d changes: %+v", a.changes, a.Overlays.said)
 	}
 	// Neither a proof for another node nor the loss of the victim's knowledge changes that.
-	stolen, err := victim.sayOverlay("a")
+	stolen, err := victim.Overlays.say("a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, said := range []*api.Overlay{overlayWith(key), stolen} {
-		if err := a.hearOverlay("hostile", said); !errors.Is(err, api.ErrInvalid) {
+		if err := a.Overlays.hear("hostile", said); !errors.Is(err, api.ErrInvalid) {
 			t.Errorf("the key is taken from another node: %v", err)
 		}
 	}
-	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || !a.OverlayOf("victim").proven {
-		t.Errorf("without proof: %v, %+v", err, a.OverlayOf("victim"))
+	if err := a.Overlays.hear("victim", overlayWith(key)); err != nil || !a.Overlays.Of("victim").proven {
+		t.Errorf("without proof: %v, %+v", err, a.Overlays.Of("victim"))
 	}
 	if there, here := hostile.greets(t, a); there != nil || here != nil {
 		t.Errorf("with its own key: %v, %v", there, here)
@@ -91,11 +91,11 @@ func TestKeysOfAnEarlierProcess(t *testing.T) {
 	a, victim := all[0], all[1]
 	a.withKey(t)
 	key := victim.withKey(t)
-	a.RecallKeys(map[int]wireguard.Key{victim.entry.Number: key, 99: {1}})
-	if err := a.hearOverlay("hostile", overlayWith(key)); !errors.Is(err, api.ErrInvalid) {
+	a.Overlays.Recall(map[int]wireguard.Key{victim.entry.Number: key, 99: {1}})
+	if err := a.Overlays.hear("hostile", overlayWith(key)); !errors.Is(err, api.ErrInvalid) {
 		t.Errorf("the key is taken: %v", err)
 	}
-	if err := a.hearOverlay("victim", overlayWith(key)); err != nil || a.OverlayOf("victim").Key != key {
-		t.Errorf("%v, %+v", err, a.overlays)
+	if err := a.Overlays.hear("victim", overlayWith(key)); err != nil || a.Overlays.Of("victim").Key != key {
+		t.Errorf("%v, %+v", err, a.Overlays.said)
 	}
 }

@@ -27,16 +27,14 @@ func speaks(said *api.ProtocolRange) compat.Range {
 // that has not been heard yet is offered the newest version, and refuses it by name if it does not speak
 // it.
 func (p *Peers) Protocol(name string) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := p.known[name]
-	if known == nil || known.version == "" {
+	said := p.reported(name)
+	if said.version == "" {
 		return compat.Ours().Newest, nil
 	}
-	version, err := compat.Agree(compat.Ours(), known.protocol)
+	version, err := compat.Agree(compat.Ours(), said.protocol)
 	if err != nil {
 		return 0, fmt.Errorf("%w: node %s runs godwit %.40q, this node %s: %w",
-			api.ErrRefused, name, known.version, p.version, err)
+			api.ErrRefused, name, said.version, p.version, err)
 	}
 	return version, nil
 }

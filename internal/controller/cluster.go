@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/controller/decide"
 	"github.com/godwit/godwit/internal/controller/executor"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/wire/pinned"
@@ -31,55 +32,40 @@ type cluster struct {
 	fingerprint pinned.Fingerprint
 	began       time.Time     // this term
 	kicked      chan struct{} // has room for one: something has changed
+	bounds      bounds
+	callers     *callers
 
 	mu          sync.Mutex
 	state       store.State
-	live        map[string]*liveNode // by name
+	live        map[string]*liveNode       // by name
+	scratch     []decide.Container         // memory of the last description of the world
+	places      *places                    // of the containers that run
+	selectors   map[string]decide.Selector // by the text of the label
 	queue       *executor.Queue
 	waits       map[string]string // what intents wait for, by id
 	recommended []*api.Intent
 	obstacles   map[string][]string // why containers do not leave a node, by its name
+	refused     map[string]string   // why the controller does not listen to a node, by its name
 	failures    map[string]failure  // by container
-	changed     chan struct{}       // closed, and replaced, when an intent changes
+	changed     chan struct{}       // closed, and replaced, when an intent changes or a token is removed
+	swept       time.Time           // when useless tokens were last removed
 }
 
-// liveNode is what a node says.
+// liveNode is a node that has connected.
 type liveNode struct {
-	session    *session  // nil: it is not connected
-	since      time.Time // it is connected, or was last heard
-	version    string
-	address    string
-	free       int64
-	containers map[string]*api.NodeContainer // by id
-	rates      map[string]float64            // bits per second, by the other node's name
+	inventory
+	session *session  // nil: it is not connected
+	since   time.Time // it is connected, or was last heard
 }
 
 // session is a node's stream.
 type session struct {
-	commands chan *api.Command
+	commands chan *api.Down
 	replaced chan struct{} // closed when the node has another stream
 }
 
-// failure keeps a container that did not move from being tried again at once.
-type failure struct {
-	count int
-	at    time.Time
-}
-
-const (
-	firstRetry = 10 * time.Second
-	maxRetry   = 10 * time.Minute
-)
-
-func (f failure) notBefore() time.Time {
-	if f.count == 0 {
-		return time.Time{}
-	}
-	return f.at.Add(min(firstRetry<<min(f.count-1, 10), maxRetry))
-}
-
 // openCluster reads the desired state. What was sent by an earlier leader is under way.
-func openCluster(ctx context.Context, config Config, term store.Term) (*cluster, error) {
+func openCluster(ctx context.Context, config Config, b bounds, term store.Term) (*cluster, error) {
 	records, err := config.Store.Load(ctx)
 	if err != nil {
 		return nil, err
@@ -90,10 +76,12 @@ func openCluster(ctx context.Context, config Config, term store.Term) (*cluster,
 	}
 	c := &cluster{
 		store: config.Store, term: term, log: config.Log, now: time.Now, began: time.Now(),
-		enforce: config.Enforce,
-		kicked:  make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
+		enforce: config.Enforce, bounds: b, callers: newCallers(config, b, state.Tokens),
+		kicked: make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
+		places: newPlaces(), selectors: map[string]decide.Selector{},
 		queue: executor.NewQueue(config.Limits), waits: map[string]string{},
-		obstacles: map[string][]string{}, failures: map[string]failure{}, changed: make(chan struct{}),
+		obstacles: map[string][]string{}, refused: map[string]string{}, failures: map[string]failure{},
+		changed: make(chan struct{}),
 	}
 	for _, one := range state.Intents {
 		if !one.State.Ended() {
@@ -107,7 +95,7 @@ func jobOf(one store.Intent) executor.Job {
 	return executor.Job{
 		ID: one.ID, Container: one.Container, Name: one.Name, From: one.From, To: one.To, Mode: one.Mode,
 		Generation: one.Generation, Priority: one.Priority, Created: one.Created.UnixNano(),
-		Sent: one.State != store.Queued,
+		Sent: one.State != store.Queued, Cancelled: one.CancelledBy != "",
 	}
 }
 
@@ -181,9 +169,14 @@ func (c *cluster) saveIntents(ctx context.Context, intents []store.Intent,
 	for _, one := range containers {
 		c.state.Containers[one.ID] = one
 	}
+	c.wake()
+	return nil
+}
+
+// wake lets all who watch look again.
+func (c *cluster) wake() {
 	close(c.changed)
 	c.changed = make(chan struct{})
-	return nil
 }
 
 // surplus are the ids of ended intents that need not be kept, the oldest first.
@@ -222,30 +215,38 @@ func (c *cluster) outcome(ctx context.Context, node string, said *api.Outcome) e
 	if !found || intent.From != node || intent.State.Ended() {
 		return nil // of an intent that was forgotten, or not this node's, or told before
 	}
-	before := intent.State
+	before := intent
 	var containers []store.Container
 	switch said.State {
 	case "begun":
-		intent.State = store.Sent
+		intent.State, intent.CancelError = store.Sent, cmp.Or(cut(said.CancelError), intent.CancelError)
 	case "in-doubt":
-		intent.State = store.Doubt
+		intent.State, intent.CancelError = store.Doubt, cmp.Or(cut(said.CancelError), intent.CancelError)
 	case "moved":
 		intent.State, intent.EndedAt = store.Moved, c.now().UTC()
 		intent.Downtime, intent.Total = finite(said.DowntimeSeconds), finite(said.TotalSeconds)
 		containers = c.moved(intent)
 	case "failed":
+		if intent.CancelledBy != "" {
+			containers = c.cancelled(&intent, said.Error)
+			break
+		}
 		intent.State, intent.EndedAt = store.Failed, c.now().UTC()
 		intent.Error = cut(said.Error)
-		last := c.failures[intent.Container]
-		c.failures[intent.Container] = failure{last.count + 1, c.now()}
 	default:
 		return fmt.Errorf("outcome %.40q of a command is not known", said.State)
 	}
-	if intent.State == before {
+	if intent == before {
 		return nil
 	}
 	if err := c.saveIntents(ctx, []store.Intent{intent}, containers); err != nil {
 		return err
+	}
+	switch intent.State {
+	case store.Moved:
+		c.left(intent)
+	case store.Failed:
+		c.failed(intent, said.Refused)
 	}
 	if intent.State.Ended() {
 		c.queue.Remove(intent.ID)
@@ -256,13 +257,17 @@ func (c *cluster) outcome(ctx context.Context, node string, said *api.Outcome) e
 	return nil
 }
 
-// moved notes that a container has left its source; the target says itself what the container does there. It
-// returns the container's record if that has changed: a container that was drained remembers its home.
-func (c *cluster) moved(intent store.Intent) []store.Container {
+// left notes that a container has left its source; the target says itself what the container does there.
+func (c *cluster) left(intent store.Intent) {
 	delete(c.failures, intent.Container)
 	if from := c.live[intent.From]; from != nil {
-		delete(from.containers, intent.Container)
+		from.forget(intent.Container)
 	}
+}
+
+// moved returns the record of a container that has moved if that has changed: a container that was drained
+// remembers its home.
+func (c *cluster) moved(intent store.Intent) []store.Container {
 	record := c.container(intent.Container)
 	home := ""
 	if drain := c.state.Nodes[intent.From].Drain; intent.Cause == "drain" && drain != nil && drain.BringBack {

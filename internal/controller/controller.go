@@ -17,6 +17,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/controller/executor"
+	"github.com/godwit/godwit/internal/controller/intake"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/guard"
 	"github.com/godwit/godwit/internal/wire/pinned"
@@ -26,8 +27,10 @@ const (
 	keyPairName     = "controller"
 	pingAfter       = 10 * time.Second
 	pingTimeout     = 5 * time.Second
-	maxMessageBytes = 16 << 20 // the whole state of a node with some 20,000 containers
-	maxStreams      = 16       // of one connection: an agent has one, a command a few
+	maxMessageBytes = 256 << 10 // an agent tells a large state in parts
+	maxHeaderBytes  = 16 << 10
+	maxStreams      = 16      // of one connection: an agent has one, a command a few
+	bufferBytes     = 4 << 10 // of a connection: there are thousands, which are quiet most of the time
 	retryAfter      = time.Second
 	// handshakeTimeout is how long a new connection may take until TLS is up.
 	handshakeTimeout = 10 * time.Second
@@ -36,13 +39,15 @@ const (
 
 // Config of a controller.
 type Config struct {
-	Store   store.Store
-	Name    string // of this process among the candidates
-	Listen  string // TCP address for agents and users
-	RunDir  string // for the socket of "godwit-controller token"
-	Limits  executor.Limits
-	Enforce bool // carry out what containers' labels say, see package decide
-	Log     *slog.Logger
+	Store  store.Store
+	Name   string // of this process among the candidates
+	Listen string // TCP address for agents and users
+	RunDir string // for the socket of "godwit-controller token"
+	// AuditDir has the logs of what users did while this process led.
+	AuditDir string
+	Limits   executor.Limits
+	Enforce  bool // carry out what containers' labels say, see package decide
+	Log      *slog.Logger
 }
 
 // SocketPath returns the path of the socket for "godwit-controller token".
@@ -77,7 +82,7 @@ func Run(ctx context.Context, config Config) error {
 func lead(ctx context.Context, config Config, term store.Term) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	c, err := openCluster(ctx, config, term)
+	c, err := openCluster(ctx, config, defaultBounds(), term)
 	if err != nil {
 		return err
 	}
@@ -99,7 +104,7 @@ func lead(ctx context.Context, config Config, term store.Term) error {
 		return errors.Join(err, remote.Close())
 	}
 	server := newServer(c, certificate)
-	admin := grpc.NewServer()
+	admin := grpc.NewServer(grpc.UnaryInterceptor(c.asRoot))
 	api.RegisterControllerAdminServer(admin, &adminService{cluster: c})
 	failed := guard.Go(func() error { return server.Serve(remote) })
 	adminFailed := guard.Go(func() error { return admin.Serve(local) })
@@ -120,38 +125,30 @@ func lead(ctx context.Context, config Config, term store.Term) error {
 	return err
 }
 
-func newServer(c *cluster, certificate tls.Certificate) *grpc.Server {
-	server := grpc.NewServer(
-		grpc.Creds(credentials.NewTLS(pinned.ServerConfig(certificate))),
+// server is what agents and users call.
+type server struct {
+	*grpc.Server
+	connections *intake.Connections
+}
+
+// Serve serves connections within the limits, until the server is stopped.
+func (s server) Serve(inner net.Listener) error { return s.Server.Serve(s.connections.Listener(inner)) }
+
+func newServer(c *cluster, certificate tls.Certificate) server {
+	made := grpc.NewServer(
+		grpc.Creds(intake.Credentials(credentials.NewTLS(pinned.ServerConfig(certificate)))),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAfter / 2,
 			PermitWithoutStream: true}),
-		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.ChainUnaryInterceptor(c.recoverUnary, c.authorizeUnary),
-		grpc.ChainStreamInterceptor(c.recoverStream, c.authorizeStream),
+		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.ReadBufferSize(bufferBytes), grpc.WriteBufferSize(bufferBytes), grpc.SharedWriteBuffer(true),
+		grpc.InTapHandle(c.admit),
+		grpc.ChainUnaryInterceptor(c.unary), grpc.ChainStreamInterceptor(c.stream),
 	)
-	api.RegisterControllerServer(server, &userService{cluster: c})
-	api.RegisterUplinkServer(server, &uplinkService{cluster: c})
-	return server
-}
-
-// recoverUnary turns a panic of a call into its error.
-func (c *cluster) recoverUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
-	handler grpc.UnaryHandler) (reply any, err error) {
-	err = guard.Do(func() (err error) {
-		reply, err = handler(ctx, request)
-		return err
-	})
-	guard.LogPanic(c.log, err)
-	return reply, err
-}
-
-func (c *cluster) recoverStream(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
-	handler grpc.StreamHandler) error {
-	err := guard.Do(func() error { return handler(server, stream) })
-	guard.LogPanic(c.log, err)
-	return err
+	api.RegisterControllerServer(made, &userService{cluster: c})
+	api.RegisterUplinkServer(made, &uplinkService{cluster: c})
+	return server{made, c.callers.connections}
 }
 
 // listenLocally opens the socket for root.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -34,21 +35,29 @@ type world struct {
 	cluster *cluster
 	address string
 	stop    func()
+	ahead   atomic.Int64 // how far the controller's clock is ahead
 }
 
 // start makes a controller lead, as lead does but for the socket.
 func start(t *testing.T, kept *store.Memory) *world {
+	t.Helper()
+	return startWith(t, kept, defaultBounds())
+}
+
+func startWith(t *testing.T, kept *store.Memory, b bounds) *world {
 	t.Helper()
 	term, err := kept.Campaign(t.Context(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c, err := openCluster(ctx, Config{Store: kept, Limits: executor.DefaultLimits(),
-		Log: slog.New(slog.DiscardHandler)}, term)
+	c, err := openCluster(ctx, Config{Store: kept, Limits: executor.DefaultLimits(), AuditDir: t.TempDir(),
+		Log: slog.New(slog.DiscardHandler)}, b, term)
 	if err != nil {
 		t.Fatal(err)
 	}
+	w := &world{kept: kept, cluster: c}
+	c.now = func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 	pair, err := c.keyPair(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +74,7 @@ func start(t *testing.T, kept *store.Memory) *world {
 	server, looped := newServer(c, certificate), make(chan error, 1)
 	go func() { looped <- c.loop(ctx) }()
 	go func() { _ = server.Serve(listener) }()
-	w := &world{kept: kept, cluster: c, address: listener.Addr().String()}
+	w.address = listener.Addr().String()
 	w.stop = func() {
 		cancel()
 		server.Stop()
@@ -79,7 +88,12 @@ func start(t *testing.T, kept *store.Memory) *world {
 
 func (w *world) token(t *testing.T, kind, name string) pinned.Token {
 	t.Helper()
-	text, err := w.cluster.createToken(t.Context(), &api.CreateTokenRequest{Kind: kind, Name: name})
+	return w.create(t, &api.CreateTokenRequest{Kind: kind, Name: name})
+}
+
+func (w *world) create(t *testing.T, request *api.CreateTokenRequest) pinned.Token {
+	t.Helper()
+	text, err := w.cluster.createToken(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +132,17 @@ func (w *world) join(t *testing.T, id *identity.Identity) {
 // user makes calls with a token.
 func (w *world) user(t *testing.T) (context.Context, api.ControllerClient) {
 	t.Helper()
-	secret := w.token(t, "user", "anna").Secret()
+	return w.named(t, "anna")
+}
+
+func (w *world) named(t *testing.T, name string) (context.Context, api.ControllerClient) {
+	t.Helper()
+	return w.withRole(t, name, "")
+}
+
+func (w *world) withRole(t *testing.T, name, role string) (context.Context, api.ControllerClient) {
+	t.Helper()
+	secret := w.create(t, &api.CreateTokenRequest{Kind: "user", Name: name, Role: role}).Secret()
 	return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+secret),
 		api.NewControllerClient(w.dial(t, nil))
 }
@@ -132,15 +156,22 @@ type agent struct {
 
 func (w *world) connect(t *testing.T, id *identity.Identity, containers ...*api.NodeContainer) *agent {
 	t.Helper()
+	return w.connectParts(t, id, &api.Up{State: &api.NodeState{FreeBytes: 8 << 30, Containers: containers}})
+}
+
+// connectParts connects a node whose state comes in parts.
+func (w *world) connectParts(t *testing.T, id *identity.Identity, parts ...*api.Up) *agent {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	stream, err := api.NewUplinkClient(w.dial(t, id)).Connect(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&api.Up{State: &api.NodeState{FreeBytes: 8 << 30,
-		Containers: containers}}); err != nil {
-		t.Fatal(err)
+	for _, one := range parts {
+		if err := stream.Send(one); err != nil {
+			t.Fatal(err)
+		}
 	}
 	first, err := stream.Recv()
 	if err != nil {
@@ -285,7 +316,8 @@ func TestStillThere(t *testing.T) {
 	} {
 		told := container("1")
 		told.State, told.Moving = one.state, one.moving
-		live := &liveNode{containers: map[string]*api.NodeContainer{told.Id: told}}
+		live := &liveNode{}
+		live.containers = map[string]*api.NodeContainer{told.Id: told}
 		c := &cluster{live: map[string]*liveNode{"a": live}, queue: executor.NewQueue(executor.Limits{})}
 		if got := c.describeNode("a").Containers; got != one.want {
 			t.Errorf("%+v: %d containers", one, got)
@@ -458,7 +490,7 @@ func TestWhoMayCall(t *testing.T) {
 		}
 	}
 	early := w.token(t, "node", "")
-	w.setClock(func() time.Time { return time.Now().Add(time.Hour) })
+	w.ahead.Store(int64(time.Hour))
 	if err := join(ids[1], early.Secret()); err == nil || !strings.Contains(err.Error(),
 		"expired") {
 		t.Errorf("an expired token: %v", err)
@@ -466,12 +498,6 @@ func TestWhoMayCall(t *testing.T) {
 	if w.cluster.state.Nodes["a"].State != store.Active || len(w.cluster.state.Nodes) != 1 {
 		t.Errorf("nodes %v", w.cluster.state.Nodes)
 	}
-}
-
-func (w *world) setClock(now func() time.Time) {
-	w.cluster.mu.Lock()
-	defer w.cluster.mu.Unlock()
-	w.cluster.now = now
 }
 
 // TestStoreIsLost: what cannot be made durable does not happen.
@@ -516,9 +542,14 @@ func FuzzCheckUp(f *testing.F) {
 			live.take(&api.NodeState{})
 		}
 		if up.Delta != nil && checkDelta(up.Delta) == nil {
-			if err := live.change(up.Delta); err != nil {
-				t.Error(err)
-			}
+			live.change(up.Delta)
+		}
+		bytes := 0
+		for _, one := range live.containers {
+			bytes += proto.Size(one)
+		}
+		if live.bytes != bytes {
+			t.Errorf("%d bytes are counted, and there are %d", live.bytes, bytes)
 		}
 		for id, one := range live.containers {
 			if one == nil || migration.CheckContainerID(id) != nil || one.MemoryBytes < 0 {

@@ -9,8 +9,12 @@
 //	cluster.go     what is known, and how it changes: each change is durable before it is visible
 //	world.go       the same as package decide sees it
 //	loop.go        decide, queue, send
+//	failures.go    what did not move, and where it is not tried again
+//	cancel.go      moves that users cancel
 //	uplink.go      the agents' streams
 //	inventory.go   what an agent may say
 //	users.go       the calls of users, and of nodes that join
-//	tokens.go      who may call
+//	callers.go     who may call, and how much
+//	roles.go       what users may do, and the record of what they did
+//	tokens.go      secrets of users, and of nodes that join
 package controller

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/controller/decide"
 	"github.com/godwit/godwit/internal/controller/executor"
 	"github.com/godwit/godwit/internal/controller/store"
+	"github.com/godwit/godwit/internal/guard"
 )
 
 const (
@@ -29,17 +30,23 @@ const (
 func (c *cluster) loop(ctx context.Context) error {
 	ticker := time.NewTicker(decideEvery)
 	defer ticker.Stop()
+	took := time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		case <-c.kicked:
-			time.Sleep(gatherFor)
+			time.Sleep(max(gatherFor, took)) // so that no more than half of a core goes into decisions
 		}
-		if err := c.round(ctx); errors.Is(err, store.ErrNotLeader) {
+		began := time.Now()
+		err := guard.Do(func() error { return c.round(ctx) })
+		took = time.Since(began)
+		guard.LogPanic(c.log, err)
+		switch {
+		case errors.Is(err, store.ErrNotLeader):
 			return err
-		} else if err != nil && ctx.Err() == nil {
+		case err != nil && ctx.Err() == nil:
 			c.log.Error("the controller cannot act on its decisions, and tries again", "error", err)
 		}
 	}
@@ -49,10 +56,11 @@ func (c *cluster) loop(ctx context.Context) error {
 func (c *cluster) round(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	failed := c.dropStale(ctx)
+	failed := errors.Join(c.sweepTokens(ctx), c.dropStale(ctx))
 	if errors.Is(failed, store.ErrNotLeader) {
 		return failed
 	}
+	c.forgetFailures()
 	v := c.world()
 	c.recommended, c.obstacles = nil, map[string][]string{}
 	var wanted []decide.Intent
@@ -147,6 +155,7 @@ func (c *cluster) want(ctx context.Context, v view, wanted []decide.Intent, by, 
 		of := v.Containers[one.Container]
 		record := c.container(of.ID)
 		record.Generation++
+		record.Held = nil // whoever asks for this move releases the container
 		containers = append(containers, record)
 		intents = append(intents, store.Intent{
 			ID: newID(), Container: of.ID, Name: of.Name, From: v.Nodes[of.Node].Name,
@@ -209,15 +218,23 @@ func (c *cluster) send(job executor.Job) {
 	if live == nil || live.session == nil {
 		return
 	}
-	command := c.queue.Command(job, c.term.Epoch())
 	select {
-	case live.session.commands <- &api.Command{
-		Id: command.ID, Epoch: command.Epoch, Generation: command.Generation, Container: command.Container,
-		Node: command.To, Mode: modeOr(command.Mode), BandwidthLimitBitsPerSecond: command.BitsPerSecond,
-	}:
+	case live.session.commands <- message(c.queue.Command(job, c.term.Epoch())):
 	default:
 		c.log.Warn("a node takes no commands; it gets them when it connects again", "node", job.From)
 	}
+}
+
+// message is a command as an agent gets it.
+func message(command executor.Command) *api.Down {
+	told := &api.Command{
+		Id: command.ID, Epoch: command.Epoch, Generation: command.Generation, Container: command.Container,
+		Node: command.To, Mode: modeOr(command.Mode), BandwidthLimitBitsPerSecond: command.BitsPerSecond,
+	}
+	if command.Cancel {
+		return &api.Down{Cancel: told}
+	}
+	return &api.Down{Command: told}
 }
 
 // modeOr is the mode of a command; without one, the source's agent chooses.

@@ -2,23 +2,21 @@ package controller
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/controller/intake"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/pinned"
@@ -29,66 +27,21 @@ const (
 	maxTokenLifetime  = 10 * 365 * 24 * time.Hour
 	maxTokens         = 10_000
 	maxUserBytes      = 64
-	bearer            = "Bearer "
+	// tokenIDDigits of a token's hash are its id. They say nothing about the secret.
+	tokenIDDigits = 12
+	// Useless tokens are kept for a while, so that who uses them hears why they are useless.
+	keepJoinTokens = time.Hour
+	keepUserTokens = 30 * 24 * time.Hour
+	sweepEvery     = time.Minute
 )
-
-// userKey is the key of the user's name in a call's context.
-type userKey struct{}
-
-// userOf is the user that makes a call.
-func userOf(ctx context.Context) string {
-	name, _ := ctx.Value(userKey{}).(string)
-	return name
-}
-
-// authorize finds the user of a call to the service Controller. Agents show certificates, which the service
-// Uplink checks.
-func (c *cluster) authorize(ctx context.Context, method string) (context.Context, error) {
-	if !strings.HasPrefix(method, "/"+api.Controller_ServiceDesc.ServiceName+"/") {
-		return ctx, nil
-	}
-	given := metadata.ValueFromIncomingContext(ctx, "authorization")
-	if len(given) != 1 || !strings.HasPrefix(given[0], bearer) {
-		return nil, status.Error(codes.Unauthenticated, "no token: give one with --controller-token")
-	}
-	c.mu.Lock()
-	token, found := c.state.Tokens[pinned.Hash(strings.TrimPrefix(given[0], bearer))]
-	c.mu.Unlock()
-	switch {
-	case !found:
-		return nil, status.Error(codes.Unauthenticated, "the controller does not know this token; make "+
-			"one with "+
-			"godwit-controller token user")
-	case token.Kind != store.UserToken:
-		return nil, status.Error(codes.PermissionDenied, "this token is for a node; make one with "+
-			"godwit-controller token user")
-	case !token.Expires.IsZero() && c.now().After(token.Expires):
-		return nil, status.Errorf(codes.Unauthenticated, "the token expired at %s; make another with "+
-			"godwit-controller token user", token.Expires.Format(time.RFC3339))
-	}
-	return context.WithValue(ctx, userKey{}, token.Name), nil
-}
-
-func (c *cluster) authorizeUnary(ctx context.Context, request any, info *grpc.UnaryServerInfo,
-	handler grpc.UnaryHandler) (any, error) {
-	ctx, err := c.authorize(ctx, info.FullMethod)
-	if err != nil {
-		return nil, err
-	}
-	return handler(ctx, request)
-}
-
-func (c *cluster) authorizeStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
-	handler grpc.StreamHandler) error {
-	if _, err := c.authorize(stream.Context(), info.FullMethod); err != nil {
-		return err
-	}
-	return handler(server, stream)
-}
 
 // createToken makes a token, of which the store has only a hash.
 func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenRequest) (string, error) {
 	record := store.Token{Kind: store.TokenKind(request.Kind), Name: request.Name, Created: c.now().UTC()}
+	role, err := store.ParseRole(request.Role)
+	if err != nil {
+		return "", err
+	}
 	lifetime := time.Duration(request.TtlSeconds * float64(time.Second))
 	switch {
 	case !(request.TtlSeconds >= 0) || request.TtlSeconds > maxTokenLifetime.Seconds():
@@ -97,10 +50,15 @@ func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenReque
 		return "", fmt.Errorf("a user's name has 1 to %d bytes", maxUserBytes)
 	case record.Kind == store.NodeToken && record.Name != "" && identity.CheckName(record.Name) != nil:
 		return "", identity.CheckName(record.Name)
+	case record.Kind == store.NodeToken && request.Role != "":
+		return "", errors.New("a node has no role: only a user has one")
 	case record.Kind == store.NodeToken && lifetime == 0:
 		lifetime = nodeTokenLifetime
 	case record.Kind != store.NodeToken && record.Kind != store.UserToken:
 		return "", fmt.Errorf("a token is for a node or a user, not for %.40q", request.Kind)
+	}
+	if record.Kind == store.UserToken {
+		record.Role = role
 	}
 	if lifetime > 0 {
 		record.Expires = record.Created.Add(lifetime)
@@ -112,27 +70,134 @@ func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenReque
 	record.Hash = pinned.Hash(token.Secret())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.state.Tokens) >= maxTokens {
-		return "", fmt.Errorf("%d tokens have been made; the limit is reached", maxTokens)
+	if err := c.makeRoom(ctx); err != nil {
+		return "", err
 	}
 	if err := write(ctx, c, store.KindToken, record.Hash, record); err != nil {
 		return "", err
 	}
-	c.state.Tokens[record.Hash] = record
+	c.callers.tokens.put(record)
 	return token.String(), nil
+}
+
+// makeRoom removes useless tokens if there are as many tokens as there may be. Error: none is useless.
+func (c *cluster) makeRoom(ctx context.Context) error {
+	all := c.callers.tokens.all()
+	if len(all) < maxTokens {
+		return nil
+	}
+	useless := slices.DeleteFunc(all, func(one store.Token) bool {
+		return tokenState(one, c.now()) == tokenValid
+	})
+	if len(useless) == 0 {
+		return fmt.Errorf("there are %d tokens, which is the limit; remove some with godwit-controller "+
+			"token rm", maxTokens)
+	}
+	return c.dropTokens(ctx, useless)
+}
+
+// sweepTokens removes tokens that have been useless for a while.
+func (c *cluster) sweepTokens(ctx context.Context) error {
+	now := c.now()
+	if now.Sub(c.swept) < sweepEvery {
+		return nil
+	}
+	c.swept = now
+	return c.dropTokens(ctx, slices.DeleteFunc(c.callers.tokens.all(), func(one store.Token) bool {
+		if one.Kind == store.UserToken {
+			return !one.Expired(now.Add(-keepUserTokens))
+		}
+		return !one.Expired(now.Add(-keepJoinTokens)) && (!one.Used || now.Sub(one.UsedAt) < keepJoinTokens)
+	}))
+}
+
+// dropTokens removes tokens. Those that could not be removed are useful as before.
+func (c *cluster) dropTokens(ctx context.Context, all []store.Token) error {
+	for part := range slices.Chunk(all, store.MaxChanges) {
+		var changes []store.Change
+		for _, one := range part {
+			changes = append(changes, store.Remove(store.KindToken, one.Hash))
+		}
+		if err := c.store.Commit(context.WithoutCancel(ctx), c.term, changes...); err != nil {
+			return fmt.Errorf("remove tokens: %w", err)
+		}
+		for _, one := range part {
+			c.callers.tokens.drop(one)
+			c.log.Info("token removed", "token", tokenID(one), "kind", one.Kind, "name", one.Name)
+		}
+		c.wake()
+	}
+	return nil
+}
+
+func tokenID(one store.Token) string { return one.Hash[:min(len(one.Hash), tokenIDDigits)] }
+
+// The states of a token.
+const (
+	tokenValid   = "valid"
+	tokenExpired = "expired"
+	tokenUsed    = "used"
+)
+
+func tokenState(one store.Token, now time.Time) string {
+	switch {
+	case one.Used:
+		return tokenUsed
+	case one.Expired(now):
+		return tokenExpired
+	}
+	return tokenValid
+}
+
+func (c *cluster) describeToken(one store.Token) *api.TokenRecord {
+	told := &api.TokenRecord{
+		Id: tokenID(one), Kind: string(one.Kind), Name: one.Name, State: tokenState(one, c.now()),
+		CreatedUnixNanoseconds: one.Created.UnixNano(),
+	}
+	if one.Kind == store.UserToken {
+		told.Role = string(cmp.Or(one.Role, store.Operator))
+	}
+	if !one.Expires.IsZero() {
+		told.ExpiresUnixNanoseconds = one.Expires.UnixNano()
+	}
+	return told
+}
+
+// removeTokens removes the token with an id, or all tokens of a user. Streams that began with them end.
+func (c *cluster) removeTokens(ctx context.Context, reference string) ([]store.Token, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var byID, byName []store.Token
+	for _, one := range c.callers.tokens.all() {
+		if tokenID(one) == reference {
+			byID = append(byID, one)
+		}
+		if one.Kind == store.UserToken && one.Name == reference {
+			byName = append(byName, one)
+		}
+	}
+	switch {
+	case len(byID) > 1 || len(byID) > 0 && len(byName) > 0:
+		return nil, status.Errorf(codes.FailedPrecondition, "%.64q is the id of a token, and that of "+
+			"another or the name of a user; remove the others by their ids first", reference)
+	case len(byID)+len(byName) == 0:
+		return nil, status.Errorf(codes.NotFound, "no token has the id %.64q, and no user with a token has "+
+			"that name; godwit-controller token ls lists them", reference)
+	}
+	removed := append(byID, byName...)
+	if err := c.dropTokens(ctx, removed); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return removed, nil
 }
 
 // shownBy returns the certificates that a client showed in its handshake.
 func shownBy(ctx context.Context) ([]*x509.Certificate, error) {
-	caller, found := peer.FromContext(ctx)
-	if !found {
-		return nil, errors.New("the caller is not known")
-	}
-	info, ok := caller.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
+	shown, found := intake.From(ctx)
+	if !found || len(shown.State.PeerCertificates) == 0 {
 		return nil, errors.New("the caller showed no certificate of a node")
 	}
-	return info.State.PeerCertificates, nil
+	return shown.State.PeerCertificates, nil
 }
 
 // verify checks a node's certificate against the authorities that the controller trusts.
@@ -168,14 +233,14 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	token, found := c.state.Tokens[pinned.Hash(secret)]
+	token, found := c.callers.tokens.find(pinned.Hash(secret))
 	switch {
 	case !found || token.Kind != store.NodeToken:
 		return "", errors.New("the controller does not know this token; make one with godwit-controller " +
 			"token node")
 	case token.Used:
 		return "", errors.New("the token has been used; make another with godwit-controller token node")
-	case c.now().After(token.Expires):
+	case token.Expired(c.now()):
 		return "", errors.New("the token has expired; make another with godwit-controller token node")
 	}
 	authority, changes, err := c.authorityOf(shown)
@@ -191,7 +256,7 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	if token.Name != "" && token.Name != peer.Name {
 		return "", fmt.Errorf("the token is for the node %s, and this is %s", token.Name, peer.Name)
 	}
-	token.Used = true
+	token.Used, token.UsedAt = true, c.now().UTC()
 	node := c.newNode(peer.Name, peer.Number)
 	spent, err := store.Put(store.KindToken, token.Hash, token)
 	if err != nil {
@@ -205,7 +270,8 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c.state.Tokens[token.Hash], c.state.Nodes[node.Name] = token, node
+	c.callers.tokens.put(token)
+	c.state.Nodes[node.Name] = node
 	c.state.Authorities[fingerprintOf(authority)] = store.Authority{Certificate: authority.Raw}
 	return node.Name, nil
 }
@@ -252,4 +318,27 @@ func (s *adminService) CreateToken(ctx context.Context, request *api.CreateToken
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	return &api.CreateTokenReply{Token: token}, nil
+}
+
+// ListTokens lists all tokens, the oldest first.
+func (s *adminService) ListTokens(context.Context, *api.ListTokensRequest) (*api.ListTokensReply, error) {
+	reply := &api.ListTokensReply{}
+	for _, one := range s.cluster.callers.tokens.all() {
+		reply.Tokens = append(reply.Tokens, s.cluster.describeToken(one))
+	}
+	return reply, nil
+}
+
+// RemoveToken makes tokens useless.
+func (s *adminService) RemoveToken(ctx context.Context, request *api.RemoveTokenRequest) (
+	*api.RemoveTokenReply, error) {
+	removed, err := s.cluster.removeTokens(ctx, request.Reference)
+	if err != nil {
+		return nil, err
+	}
+	reply := &api.RemoveTokenReply{}
+	for _, one := range removed {
+		reply.Tokens = append(reply.Tokens, s.cluster.describeToken(one))
+	}
+	return reply, nil
 }

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/audit"
+	"github.com/godwit/godwit/internal/controller/intake"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/guard"
 )
@@ -31,6 +33,7 @@ func (s *uplinkService) Join(ctx context.Context, request *api.UplinkJoinRequest
 		return nil, status.Error(codes.PermissionDenied, err.Error())
 	}
 	s.cluster.log.Info("node joined", "node", name)
+	s.cluster.keep(ctx, s.cluster.callers.done, audit.Entry{Method: "Join", Node: name})
 	s.cluster.kick()
 	return &api.UplinkJoinReply{}, nil
 }
@@ -42,14 +45,14 @@ func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	first, err := stream.Recv()
-	if err != nil {
+	if err := c.knownNode(stream.Context(), name); err != nil {
 		return err
 	}
-	if err := checkState(first.State); err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
+	whole, err := c.whole(stream)
+	if err != nil {
+		return c.refuse(name, err)
 	}
-	mine := c.arrive(name, first.State)
+	mine := c.arrive(name, whole)
 	defer c.leave(name, mine)
 	if err := stream.Send(&api.Down{Epoch: c.term.Epoch()}); err != nil {
 		return err
@@ -70,7 +73,7 @@ func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down
 			return status.Error(codes.Aborted,
 				"the node has connected again: does another machine have its identity?")
 		case command := <-mine.commands:
-			if err := stream.Send(&api.Down{Command: command}); err != nil {
+			if err := stream.Send(command); err != nil {
 				return err
 			}
 		}
@@ -86,16 +89,71 @@ func (c *cluster) validFor(ctx context.Context) time.Duration {
 	return shown[0].NotAfter.Sub(c.now())
 }
 
-// hear takes over what a node says, until its stream ends.
+// whole receives the state of a node that connects, in as many parts as it has.
+func (c *cluster) whole(stream grpc.BidiStreamingServer[api.Up, api.Down]) (inventory, error) {
+	var told inventory
+	first, err := stream.Recv()
+	if err != nil {
+		return told, err
+	}
+	if err := checkState(first.State); err != nil {
+		return told, status.Error(codes.InvalidArgument, err.Error())
+	}
+	told.take(first.State)
+	for more := first.State.More; ; {
+		if err := told.within(c.bounds.node); err != nil {
+			return told, status.Error(codes.ResourceExhausted, err.Error())
+		}
+		if !more {
+			return told, nil
+		}
+		part, err := stream.Recv()
+		if err != nil {
+			return told, err
+		}
+		if part.Delta == nil {
+			return told, status.Error(codes.InvalidArgument, "a part of the node's state is missing")
+		}
+		if err := checkDelta(part.Delta); err != nil {
+			return told, status.Error(codes.InvalidArgument, err.Error())
+		}
+		told.change(part.Delta)
+		more = part.Delta.More
+	}
+}
+
+// refuse notes why the controller does not listen to a node, for people who look at the nodes. A connection
+// that was lost is no such reason.
+func (c *cluster) refuse(name string, err error) error {
+	if code := status.Code(err); code == codes.InvalidArgument || code == codes.ResourceExhausted {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if why := cut(status.Convert(err).Message()); c.refused[name] != why {
+			c.refused[name] = why
+			c.log.Error("what a node tells is refused", "node", name, "error", why)
+		}
+	}
+	return err
+}
+
+// hear takes over what a node says, until its stream ends. A node that says too much is heard later.
 func (c *cluster) hear(stream grpc.BidiStreamingServer[api.Up, api.Down], name string, mine *session) error {
+	pace := intake.NewRates(c.bounds.messages, time.Now)
 	for {
 		up, err := stream.Recv()
 		if err != nil {
-			return err
+			return c.refuse(name, err)
+		}
+		for wait := pace.Take(name); wait > 0; wait = pace.Take(name) {
+			select {
+			case <-time.After(wait):
+			case <-stream.Context().Done():
+				return stream.Context().Err()
+			}
 		}
 		if up.Delta != nil {
 			if err := c.delta(name, mine, up.Delta); err != nil {
-				return status.Error(codes.InvalidArgument, err.Error())
+				return c.refuse(name, err)
 			}
 		}
 		if up.Outcome != nil {
@@ -107,7 +165,7 @@ func (c *cluster) hear(stream grpc.BidiStreamingServer[api.Up, api.Down], name s
 }
 
 // arrive makes a stream the node's, and puts the commands into it that the node must get again.
-func (c *cluster) arrive(name string, said *api.NodeState) *session {
+func (c *cluster) arrive(name string, told inventory) *session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	live := c.live[name]
@@ -118,9 +176,11 @@ func (c *cluster) arrive(name string, said *api.NodeState) *session {
 	if live.session != nil {
 		close(live.session.replaced)
 	}
-	live.session = &session{commands: make(chan *api.Command, queuedCommands), replaced: make(chan struct{})}
-	live.since = c.now()
-	live.take(said)
+	live.session = &session{commands: make(chan *api.Down, queuedCommands), replaced: make(chan struct{})}
+	live.count(nil)
+	live.since, live.inventory = c.now(), told
+	live.count(c.places)
+	delete(c.refused, name)
 	for _, job := range c.queue.Repeat(name) {
 		c.send(job)
 	}
@@ -140,7 +200,7 @@ func (c *cluster) leave(name string, mine *session) {
 
 func (c *cluster) delta(name string, mine *session, said *api.Delta) error {
 	if err := checkDelta(said); err != nil {
-		return err
+		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,8 +208,14 @@ func (c *cluster) delta(name string, mine *session, said *api.Delta) error {
 	if live == nil || live.session != mine {
 		return nil
 	}
-	c.kick()
-	return live.change(said)
+	if len(said.Containers)+len(said.Gone) > 0 {
+		c.kick() // free memory and bandwidths are looked at soon enough: each node tells them often
+	}
+	live.change(said)
+	if err := live.within(c.bounds.node); err != nil {
+		return status.Error(codes.ResourceExhausted, err.Error())
+	}
+	return nil
 }
 
 // nodeOf returns the name of the node that calls, which has joined.

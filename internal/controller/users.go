@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/audit"
 	"github.com/godwit/godwit/internal/controller/decide"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/migration"
@@ -49,6 +51,10 @@ func (c *cluster) describeNode(name string) *api.ClusterNode {
 	node := &api.ClusterNode{
 		Name: name, State: string(wanted.State), Labels: maps.Clone(wanted.Labels),
 		Obstacles: c.obstacles[name],
+	}
+	if why := c.refused[name]; why != "" {
+		node.Obstacles = append(slices.Clone(node.Obstacles),
+			"the controller refuses what the node tells: "+why)
 	}
 	if d := wanted.Drain; d != nil {
 		node.DrainedBy, node.BringBack = d.By, d.BringBack
@@ -179,7 +185,7 @@ func (c *cluster) describeIntent(one store.Intent) *api.Intent {
 		Reason: one.Reason, Priority: int32(one.Priority), State: string(one.State),
 		WaitsFor: c.waits[one.ID],
 		Error:    one.Error, CreatedUnixNanoseconds: one.Created.UnixNano(), DowntimeSeconds: one.Downtime,
-		TotalSeconds: one.Total,
+		TotalSeconds: one.Total, CancelledBy: one.CancelledBy, CancelError: one.CancelError,
 	}
 	if one.State.Ended() {
 		told.EndedUnixNanoseconds, told.WaitsFor = one.EndedAt.UnixNano(), ""
@@ -193,12 +199,16 @@ func (s *userService) WatchIntent(request *api.WatchIntentRequest,
 	c := s.cluster
 	for {
 		c.mu.Lock()
-		one, found := c.state.Intents[request.Id]
+		one, err := c.intent(request.Id)
 		told, changed := c.describeIntent(one), c.changed
 		c.mu.Unlock()
-		if !found {
-			return status.Errorf(codes.NotFound, "intent %.40s is %v", request.Id, errUnknown)
+		if err := c.stillMay(stream.Context()); err != nil {
+			return err
 		}
+		if err != nil {
+			return err
+		}
+		request.Id = one.ID
 		if err := stream.Send(told); err != nil || one.State.Ended() {
 			return err
 		}
@@ -236,6 +246,23 @@ func (s *userService) SetNode(ctx context.Context, request *api.SetNodeRequest) 
 		userOf(ctx))
 	c.kick()
 	return c.describeNode(node.Name), nil
+}
+
+// ClusterAudit tells what users asked for while this controller led, the oldest first.
+func (s *userService) ClusterAudit(request *api.ClusterAuditRequest,
+	stream grpc.ServerStreamingServer[api.ClusterAuditReply]) error {
+	since := time.Time{}
+	if request.SinceUnixNanoseconds != 0 {
+		since = time.Unix(0, request.SinceUnixNanoseconds)
+	}
+	callers := s.cluster.callers
+	return audit.ReadBoth(callers.done, callers.refused, since, func(entry audit.Entry) error {
+		document, err := json.Marshal(entry)
+		if err != nil {
+			return fmt.Errorf("entry of the audit log: %w", err)
+		}
+		return stream.Send(&api.ClusterAuditReply{EntryJson: document})
+	})
 }
 
 // endDrain takes back the intents of a drain that have not been sent.

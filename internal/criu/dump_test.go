@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
@@ -162,9 +163,7 @@ func TestCRIUKilled(t *testing.T) {
 	d := c.startDump()
 	must(t, d.Run(deadline(t), c.images))
 	must(t, d.process.Process.Kill())
-	for d.alive() {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the end of CRIU", func() bool { return !d.alive() })
 	if err := d.Release(c.refreeze); err == nil {
 		t.Error("Release says that all is well")
 	}

@@ -21,7 +21,7 @@ func TestRelief(t *testing.T) {
 	near, far := tcpPair(t, limit)
 	toNear := limit / 2
 	write(t, far, toNear)
-	await(t, near, toNear)
+	awaitData(t, near, toNear)
 	// The queue takes more memory than its data has bytes. The piece is smaller than the unit of windows,
 	// so far does not notice that it is beyond.
 	control(t, near, func(fd int) error { return limitReceived(fd, toNear) })
@@ -98,8 +98,8 @@ func write(t *testing.T, conn *net.TCPConn, size int) {
 	}
 }
 
-// await waits until this much data has been received.
-func await(t *testing.T, conn *net.TCPConn, size int) {
+// awaitData waits until this much data has been received.
+func awaitData(t *testing.T, conn *net.TCPConn, size int) {
 	t.Helper()
 	received := 0
 	for end := time.Now().Add(30 * time.Second); received < size &&

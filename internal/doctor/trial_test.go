@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // buildProgram builds the smallest program that contains ServeTrial.
@@ -205,12 +206,10 @@ func TestTrialInterrupted(t *testing.T) {
 	slow := script(t, "touch "+marker+"; exec sleep 60")
 	go func() {
 		defer cancel()
-		for t.Context().Err() == nil {
-			if _, err := os.Stat(marker); err == nil {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
+		await.Within(await.Limit, func() bool {
+			_, err := os.Stat(marker)
+			return err == nil
+		})
 	}()
 	result := runTrial(ctx, tools{criu: slow, runc: installed(t).runc}, buildProgram(t), state)
 	if result.Result != Failed || !strings.Contains(result.Error, context.Canceled.Error()) {

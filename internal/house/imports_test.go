@@ -18,23 +18,26 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/engines bench/files bench/idle bench/journey bench/network bench/page " +
-		"bench/postcopy bench/predict bench/results bench/rounds bench/studies bench/switchover bench/testbed " +
+	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey " +
+		"bench/network bench/page bench/postcopy bench/predict bench/results bench/rounds bench/studies bench/switchover bench/testbed " +
 		"cli lab lab/image lab/workload lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
-	"internal/agent": "access admission api attachment audit cluster criu durable engine " +
-		"engine/embedded engine/engines envelopes files " +
-		"files/chunk files/compare files/copies files/image files/inodes forecast frozen gc guard " +
-		"inventory journal journal/rebuild kernel lease location memory memory/postcopy migration network " +
-		"network/wireguard node/rpc placement placement/controller policy predict reserve residual " +
-		"restart sampling staging statedir switchover " +
-		"transfer/kept transfer/layers transfer/link transfer/memory/precopy transfer/memory/push " +
-		"transfer/memory/rounds transfer/progress transfer/proof transfer/state transfer/volumes " +
-		"uplink wire wire/identity wire/stream",
+	"internal/agent": "access admission api attachment audit cluster cluster/measure control criu " +
+		"criu/relief departure durable engine engine/embedded engine/engines envelopes " +
+		"files files/copies files/image forecast frozen gc guard inventory kernel latestart lease " +
+		"location memory memory/postcopy migrate migration network network/wireguard " +
+		"node/containers node/data node/disk node/rpc node/supervisor patience placement " +
+		"placement/controller policy predict reserve residual restart sampling staging " +
+		"statedir switchover transfer/anew transfer/dump transfer/files transfer/kept transfer/layers " +
+		"transfer/link transfer/memory/arriving transfer/memory/leaving transfer/memory/precopy " +
+		"transfer/memory/push transfer/memory/rounds transfer/progress transfer/proof transfer/state " +
+		"transfer/volumes uplink wire wire/identity wire/stream",
 	"internal/access": "api audit kernel wire",
 	// admission: refuses, and moves nothing; the agent tells what is known of the node.
 	"internal/admission": "api criu engine envelopes files kernel kernel/cgroup migration network policy " +
 		"transfer/layers",
+	// latestart: what else has to be done with a container that arrives is the agent's.
+	"internal/latestart": "api engine",
 	// lease: does not find out whether a container is gone.
 	"internal/lease": "api durable engine guard kernel network wire/identity",
 	// location: asks migrations where they have containers, and starts none.
@@ -49,10 +52,12 @@ var mayImport = map[string]string{
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/network bench/postcopy " +
 		"bench/results bench/rounds bench/studies bench/switchover",
-	"internal/bench/page":      "bench/results",
-	"internal/bench/results":   "",
-	"internal/bench/testbed":   "bench/results criu lab lab/image lab/workload/pages units",
-	"internal/bench/benchtest": "bench/results bench/testbed lab lab/labtest",
+	// bench/controller: calls the controller's decisions, and otherwise its program.
+	"internal/bench/controller": "api controller controller/store guard uplink wire/identity wire/pinned",
+	"internal/bench/page":       "bench/results",
+	"internal/bench/results":    "",
+	"internal/bench/testbed":    "bench/results criu lab lab/image lab/workload/pages units",
+	"internal/bench/benchtest":  "bench/results bench/testbed lab lab/labtest",
 	"internal/bench/moves": "bench/results bench/testbed criu engine lab lab/image lab/workload " +
 		"lab/workload/pages memory migration",
 	"internal/bench/services": "bench/moves bench/testbed lab lab/image lab/workload lab/workload/broker " +
@@ -78,13 +83,20 @@ var mayImport = map[string]string{
 		"predict wire wire/identity wire/stream",
 	"internal/cluster/clustertest": "wire wire/identity",
 	"internal/compat":              "",
+	// await: for tests only.
+	"internal/await": "",
 	// connection: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
+	// cluster/measure: measures links; what is known of them is in cluster.
+	"internal/cluster/measure": "guard predict wire wire/identity wire/stream",
+	// control: knows no step and no container; the machines repeat what matters.
+	"internal/control": "api envelopes guard migration patience wire/identity",
 	// controller: asks agents; neither the agent nor etcd is linked into it.
-	"internal/controller": "api controller/decide controller/executor controller/store guard migration " +
-		"wire/identity wire/pinned",
+	"internal/controller": "api audit controller/decide controller/executor controller/intake " +
+		"controller/store guard migration wire/identity wire/pinned",
 	"internal/controller/decide":          "",
 	"internal/controller/executor":        "",
+	"internal/controller/intake":          "",
 	"internal/controller/store":           "",
 	"internal/controller/store/etcdstore": "controller/store guard",
 	"internal/controller/store/storetest": "controller/store",
@@ -92,7 +104,12 @@ var mayImport = map[string]string{
 	"internal/criu/descriptors":           "kernel",
 	// criu/examine: looks at running processes; knows no dump.
 	"internal/criu/examine": "criu/descriptors kernel kernel/cgroup kernel/inject",
-	"internal/criu/vet":     "",
+	// criu/relief: decides when sockets are looked at; criu does what is to be done with them.
+	"internal/criu/relief": "criu",
+	"internal/criu/vet":    "",
+	// departure: finds out what can leave, and moves nothing.
+	"internal/departure": "admission api control engine envelopes forecast migrate migration predict " +
+		"transfer/anew transfer/volumes wire/identity",
 	// doctor: judges a whole node for a person; code asks kernel or criu about a single feature.
 	"internal/doctor":  "kernel patience",
 	"internal/durable": "kernel",
@@ -108,8 +125,12 @@ var mayImport = map[string]string{
 	"internal/engine/contentstore":       "engine engine/oci files files/image patience",
 	"internal/engine/docker": "durable engine engine/checkpoint engine/contentstore engine/mounts " +
 		"engine/oci files files/image files/tarsplit kernel patience",
-	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint engine/mounts files " +
-		"files/regular kernel kernel/cgroup memory memory/pager patience",
+	"internal/engine/embedded": "criu criu/examine durable engine engine/checkpoint " +
+		"engine/embedded/account engine/embedded/output engine/mounts files kernel kernel/cgroup memory memory/pager " +
+		"patience",
+	// engine/embedded/account: knows no container; likewise engine/embedded/output.
+	"internal/engine/embedded/account": "files/regular",
+	"internal/engine/embedded/output":  "engine",
 	// engine/engines: the only list of engines.
 	"internal/engine/engines": "engine engine/containerd engine/docker engine/embedded engine/lxc " +
 		"engine/podman",
@@ -146,7 +167,7 @@ var mayImport = map[string]string{
 	// forecast: measures what a prediction lacks; predict decides, and the agent moves.
 	"internal/forecast": "api engine files migration predict transfer/memory/rounds wire/identity",
 	// frozen: keeps the copy; what a migration does with the copy is decided elsewhere.
-	"internal/frozen": "engine guard kernel kernel/inject memory migration",
+	"internal/frozen": "api engine guard kernel kernel/inject memory migration",
 	"internal/gc":     "",
 	"internal/guard":  "",
 	"internal/house":  "",
@@ -178,6 +199,9 @@ var mayImport = map[string]string{
 	"internal/memory/postcopy":      "guard kernel memory memory/pipeline wire/stream",
 	"internal/memory/pager":         "criu kernel kernel/cgroup memory",
 	"internal/memory/pipeline":      "guard memory",
+	// migrate: runs machines and keeps journals; the work of steps is behind an interface.
+	"internal/migrate": "api durable engine envelopes gc guard inventory journal journal/rebuild kernel " +
+		"migration patience transfer/progress",
 	// migration: decides and never acts; has words of its own, which the agent translates.
 	"internal/migration": "",
 	// network: each part knows what is below it; network wires them together.
@@ -201,10 +225,16 @@ var mayImport = map[string]string{
 		"network/wireguard",
 	"internal/network/wireguard": "kernel",
 	"internal/patience":          "",
+	// node/containers: makes and removes containers; those who know of migrations say which are left alone.
+	"internal/node/containers": "api engine files/image guard migration network transfer/proof wire/identity",
+	"internal/node/data":       "guard wire wire/stream",
+	"internal/node/disk":       "engine files journal",
 	// node/rpc: translates; what it answers for is a small interface.
-	"internal/node/rpc": "admission api audit durable engine envelopes files files/image files/shared " +
-		"guard migration policy predict transfer/layers wire wire/identity",
-	"internal/policy": "",
+	"internal/node/rpc": "admission api audit control durable engine envelopes files files/image " +
+		"files/shared guard journal memory/postcopy migrate migration patience placement/controller policy " +
+		"predict residual staging transfer/kept transfer/layers wire wire/identity",
+	"internal/node/supervisor": "",
+	"internal/policy":          "",
 	// predict: a function of measurements.
 	"internal/predict": "memory migration wire/stream",
 	"internal/reserve": "engine",
@@ -219,13 +249,25 @@ var mayImport = map[string]string{
 		"residual transfer/layers transfer/memory/precopy wire/identity wire/stream",
 	"internal/statedir": "kernel",
 	// switchover: moves packets when it is told to; a migration decides when.
-	"internal/switchover":    "engine guard migration network/hold",
+	"internal/switchover": "engine guard migration network/hold",
+	// transfer/anew: stops and starts a container; a migration decides when, transfer/files moves files.
+	"internal/transfer/anew": "api engine network/hold transfer/progress wire/stream",
+	// transfer/files: no engine, no step of a migration; does not choose what moves.
+	"internal/transfer/files": "api files files/chunk files/compare files/copies guard kernel migration " +
+		"predict transfer/kept transfer/progress wire/stream",
 	"internal/transfer/kept": "durable files guard migration",
 	"internal/transfer/layers": "api engine files files/fetch files/image files/parts guard migration " +
 		"wire/identity wire/stream",
-	// transfer/link: knows no section that it carries, and no step.
+	// transfer/dump: knows no step; memory, packets and files are small interfaces.
+	"internal/transfer/dump": "engine guard memory transfer/progress transfer/state wire/stream",
+	// transfer/link: knows no step, and of the sections that it carries only that the source has staged.
 	"internal/transfer/link": "guard migration predict transfer/progress wire/stream",
-	// transfer/memory: no engine, no step of a migration.
+	// transfer/memory: no engine, no step of a migration. The two ends wire the rest together.
+	"internal/transfer/memory/arriving": "api guard memory migration residual transfer/memory/precopy " +
+		"transfer/memory/push transfer/progress wire/stream",
+	"internal/transfer/memory/leaving": "api frozen guard kernel memory memory/postcopy migration residual " +
+		"staging transfer/link transfer/memory/precopy transfer/memory/push transfer/memory/rounds " +
+		"transfer/progress wire/stream",
 	"internal/transfer/memory/precopy": "guard memory memory/pipeline wire/stream",
 	"internal/transfer/memory/push": "engine files guard memory memory/pipeline memory/postcopy " +
 		"migration transfer/progress wire/stream",
@@ -237,8 +279,8 @@ var mayImport = map[string]string{
 	// transfer/state: neither connections nor engines; likewise what is beside it.
 	"internal/transfer/state": "files/regular memory memory/pipeline",
 	// transfer/volumes: decides and hands over; contents travel elsewhere.
-	"internal/transfer/volumes": "api engine files files/shared guard kernel migration transfer/proof " +
-		"wire/identity",
+	"internal/transfer/volumes": "api engine files files/inodes files/shared guard kernel migration " +
+		"transfer/proof wire/identity",
 	"internal/units": "",
 	// uplink: the agent's side of the controller: nothing of the other side is linked into the agent.
 	"internal/uplink": "api durable engine guard kernel migration wire/identity wire/pinned",

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,55 +18,9 @@ import (
 // agentTimeout is how long an agent may take to answer after its start.
 const agentTimeout = time.Minute
 
-// agentPool is the pool of containers' addresses in a lab. It is fixed, whatever the default is, because
-// scripts depend on it.
-const agentPool = "10.88.0.0/16"
-
 // AgentLog returns the path, on the machine, of the log of a node's agent.
 func (l *Lab) AgentLog(node string) string {
 	return filepath.Join(runDirectory(l.name), node+"-agent.log")
-}
-
-// startAgents gives every node its identity and starts the agents: the first node creates the cluster, the
-// others join it.
-func (l *Lab) startAgents(ctx context.Context, config Config, report func(string)) error {
-	founder := nodeName(1)
-	address := nodeAddress(1).String()
-	if _, err := l.Exec(ctx, founder, nodeProgram, "node", "init", "--name", founder, "--address", address,
-		"--pool", agentPool); err != nil {
-		return fmt.Errorf("first identity: %w", err)
-	}
-	if err := l.StartAgent(ctx, founder, config.AgentArgs...); err != nil {
-		return err
-	}
-	report("agent of node " + founder + " answers")
-	for number := 2; number <= config.Nodes; number++ {
-		if err := l.joinNode(ctx, number, config.AgentArgs); err != nil {
-			return err
-		}
-		report("agent of node " + nodeName(number) + " answers")
-	}
-	return nil
-}
-
-func (l *Lab) joinNode(ctx context.Context, number int, agentArgs []string) error {
-	founder, name := nodeName(1), nodeName(number)
-	token, err := l.Exec(ctx, founder, nodeProgram, "node", "token")
-	if err != nil {
-		return fmt.Errorf("token for %s: %w", name, err)
-	}
-	to := net.JoinHostPort(nodeAddress(1).String(), strconv.Itoa(agentPort))
-	_, err = l.Exec(ctx, name, nodeProgram, "node", "join", to, lastLine(token),
-		"--name", name, "--address", nodeAddress(number).String())
-	if err != nil {
-		return fmt.Errorf("identity: %w", err)
-	}
-	return l.StartAgent(ctx, name, agentArgs...)
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
 }
 
 // StartAgent starts the agent of a node and returns when it answers. If the agent does not answer, the
@@ -78,7 +31,8 @@ func (l *Lab) StartAgent(ctx context.Context, node string, args ...string) error
 
 // StartAgentWith is StartAgent with additional environment variables, KEY=VALUE.
 func (l *Lab) StartAgentWith(ctx context.Context, node string, env []string, args ...string) error {
-	pid, err := l.agentPID(node)
+	a := agent{l, node}
+	pid, err := a.pid()
 	if err != nil {
 		return err
 	}
@@ -97,15 +51,21 @@ func (l *Lab) StartAgentWith(ctx context.Context, node string, env []string, arg
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("agent of node %s: %w%s", node, err, l.logTail(node))
+		return fmt.Errorf("agent of node %s: %w%s", node, err, a.logTail())
 	}
-	return l.awaitAgent(ctx, node)
+	return a.await(ctx)
 }
 
-func (l *Lab) awaitAgent(ctx context.Context, node string) error {
+// agent is the agent of a node.
+type agent struct {
+	lab  *Lab
+	node string
+}
+
+func (a agent) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
-	root, err := l.Root(node)
+	root, err := a.lab.Root(a.node)
 	if err != nil {
 		return err
 	}
@@ -114,21 +74,21 @@ func (l *Lab) awaitAgent(ctx context.Context, node string) error {
 		if err == nil {
 			return true, conn.Close()
 		}
-		pid, err := l.findAgent(node, isAgentSoon)
+		pid, err := a.find(isAgentSoon)
 		if err == nil && pid == 0 {
 			err = errors.New("it ended")
 		}
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("agent of node %s does not answer: %w%s", node, err, l.logTail(node))
+		return fmt.Errorf("agent of node %s does not answer: %w%s", a.node, err, a.logTail())
 	}
 	return nil
 }
 
 // logTail returns the end of an agent's log, for an error message.
-func (l *Lab) logTail(node string) string {
-	data, err := os.ReadFile(l.AgentLog(node))
+func (a agent) logTail() string {
+	data, err := os.ReadFile(a.lab.AgentLog(a.node))
 	if err != nil || len(data) == 0 {
 		return " (it wrote nothing)"
 	}
@@ -137,17 +97,17 @@ func (l *Lab) logTail(node string) string {
 }
 
 // AgentPID returns the process id, on the machine, of the agent of a node; 0 if none runs.
-func (l *Lab) AgentPID(node string) (int, error) { return l.agentPID(node) }
+func (l *Lab) AgentPID(node string) (int, error) { return agent{l, node}.pid() }
 
-// agentPID searches the processes of the node, so it needs no record and survives a restart of anything.
-func (l *Lab) agentPID(node string) (int, error) { return l.findAgent(node, isAgent) }
+// pid searches the processes of the node, so it needs no record and survives a restart of anything.
+func (a agent) pid() (int, error) { return a.find(isAgent) }
 
-func (l *Lab) findAgent(node string, is func(pid int) bool) (int, error) {
-	s, err := loadState(l.name)
+func (a agent) find(is func(pid int) bool) (int, error) {
+	s, err := loadState(a.lab.name)
 	if err != nil {
 		return 0, err
 	}
-	m, err := s.node(node)
+	m, err := s.node(a.node)
 	if err != nil {
 		return 0, err
 	}
@@ -198,30 +158,30 @@ func isAgentSoon(pid int) bool {
 
 // KillAgent kills only the agent of a node, with SIGKILL, and returns when it is gone.
 func (l *Lab) KillAgent(ctx context.Context, node string) error {
-	return l.signalAgent(ctx, node, unix.SIGKILL)
+	return agent{l, node}.signal(ctx, unix.SIGKILL)
 }
 
 // DumpAgent makes the agent of a node write the stacks of its goroutines to its log, and end.
 func (l *Lab) DumpAgent(ctx context.Context, node string) error {
-	return l.signalAgent(ctx, node, unix.SIGQUIT)
+	return agent{l, node}.signal(ctx, unix.SIGQUIT)
 }
 
 // StopAgent asks the agent of a node to end and returns when it is gone.
 func (l *Lab) StopAgent(ctx context.Context, node string) error {
-	return l.signalAgent(ctx, node, unix.SIGTERM)
+	return agent{l, node}.signal(ctx, unix.SIGTERM)
 }
 
-func (l *Lab) signalAgent(ctx context.Context, node string, signal unix.Signal) error {
-	pid, err := l.agentPID(node)
+func (a agent) signal(ctx context.Context, signal unix.Signal) error {
+	pid, err := a.pid()
 	if err != nil {
 		return err
 	}
 	if pid == 0 {
-		return fmt.Errorf("the agent of node %s does not run", node)
+		return fmt.Errorf("the agent of node %s does not run", a.node)
 	}
 	started := startTime(pid)
 	if err := unix.Kill(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("agent of node %s: %w", node, err)
+		return fmt.Errorf("agent of node %s: %w", a.node, err)
 	}
 	now, err := kernel.Ticks()
 	if err != nil {
@@ -232,11 +192,11 @@ func (l *Lab) signalAgent(ctx context.Context, node string, signal unix.Signal) 
 			return false, nil
 		}
 		// A child that the agent had just forked looks like the agent until it calls exec.
-		seen, err := l.agentPID(node)
+		seen, err := a.pid()
 		return seen == 0 || startTime(seen) > now, err
 	})
 	if err != nil {
-		return fmt.Errorf("agent of node %s does not end: %w", node, err)
+		return fmt.Errorf("agent of node %s does not end: %w", a.node, err)
 	}
 	return nil
 }

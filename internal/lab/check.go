@@ -69,12 +69,15 @@ func (l *Lab) CheckLink(ctx context.Context, a, b string) (Checked, error) {
 	if err != nil {
 		return Checked{}, err
 	}
-	return l.measure(ctx, s, w)
+	return meter{l}.measure(ctx, s, w)
 }
 
+// meter measures the links of a lab.
+type meter struct{ lab *Lab }
+
 // checkAll measures all links between nodes, slow ones in parallel.
-func (l *Lab) checkAll(ctx context.Context, report func(string)) error {
-	s, err := loadState(l.name)
+func (m meter) checkAll(ctx context.Context, report func(string)) error {
+	s, err := loadState(m.lab.name)
 	if err != nil {
 		return err
 	}
@@ -83,14 +86,14 @@ func (l *Lab) checkAll(ctx context.Context, report func(string)) error {
 	results := make([]Checked, len(s.Links))
 	for i, w := range s.Links {
 		group.Go(func() error {
-			results[i], err = l.measure(groupContext, s, w)
+			results[i], err = m.measure(groupContext, s, w)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return l.update(func(s *state) error {
+	return m.lab.update(func(s *state) error {
 		for i, w := range s.Links {
 			w.Check = &results[i]
 			report(fmt.Sprintf("link %s-%s: measured %s", w.A, w.B, results[i]))
@@ -111,7 +114,7 @@ func parallelChecks(s *state) int {
 	return int(min(max(parallelBudget/most, 1), 16))
 }
 
-func (l *Lab) measure(ctx context.Context, s *state, w *wire) (Checked, error) {
+func (m meter) measure(ctx context.Context, s *state, w *wire) (Checked, error) {
 	var c Checked
 	if w.Link.Down {
 		return c, fmt.Errorf("link %s-%s is down", w.A, w.B)
@@ -126,7 +129,7 @@ func (l *Lab) measure(ctx context.Context, s *state, w *wire) (Checked, error) {
 	}
 	// Other work on the machine may spoil a measurement; a wrong link is wrong every time.
 	for range checkAttempts {
-		if c, err = l.measureOnce(ctx, a, b, w.Link); err != nil {
+		if c, err = m.measureOnce(ctx, a, b, w.Link); err != nil {
 			return c, fmt.Errorf("measure link %s-%s: %w", w.A, w.B, err)
 		}
 		if c.OK {
@@ -136,16 +139,16 @@ func (l *Lab) measure(ctx context.Context, s *state, w *wire) (Checked, error) {
 	return c, nil
 }
 
-func (l *Lab) measureOnce(ctx context.Context, a, b *machine, asked Link) (Checked, error) {
+func (m meter) measureOnce(ctx context.Context, a, b *machine, asked Link) (Checked, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var c Checked
 	var err error
-	if c.RTT, err = l.measureRTT(ctx, a, b); err != nil {
+	if c.RTT, err = m.measureRTT(ctx, a, b); err != nil {
 		return c, err
 	}
 	if rateMeasurable(asked) {
-		if err := l.measureBoth(ctx, a, b, asked, &c); err != nil {
+		if err := m.measureBoth(ctx, a, b, asked, &c); err != nil {
 			return c, err
 		}
 	}
@@ -188,17 +191,17 @@ func wireTime(asked Link, bytes int) time.Duration {
 }
 
 // measureBoth measures the rate in both directions, in parallel if the machine is fast enough for that.
-func (l *Lab) measureBoth(ctx context.Context, a, b *machine, asked Link, c *Checked) error {
+func (m meter) measureBoth(ctx context.Context, a, b *machine, asked Link, c *Checked) error {
 	group, groupContext := errgroup.WithContext(ctx)
 	if asked.BandwidthBitsPerSecond == units.Unlimited || asked.BandwidthBitsPerSecond > bothWaysAtOnce {
 		group.SetLimit(1)
 	}
 	group.Go(func() (err error) {
-		c.BandwidthThere, err = l.measureRate(groupContext, a, b, asked)
+		c.BandwidthThere, err = m.measureRate(groupContext, a, b, asked)
 		return err
 	})
 	group.Go(func() (err error) {
-		c.BandwidthBack, err = l.measureRate(groupContext, b, a, asked)
+		c.BandwidthBack, err = m.measureRate(groupContext, b, a, asked)
 		return err
 	})
 	return group.Wait()

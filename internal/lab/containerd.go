@@ -15,18 +15,18 @@ const (
 )
 
 // StartContainerd starts a node's own containerd, and returns when it answers.
-func (l *Lab) StartContainerd(ctx context.Context, node string) error {
-	root, err := l.Root(node)
+func (e Engines) StartContainerd(ctx context.Context, node string) error {
+	root, err := e.lab.Root(node)
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(runDirectory(l.name), node+"-containerd.log"), os.O_CREATE|
+	log, err := os.OpenFile(filepath.Join(runDirectory(e.lab.name), node+"-containerd.log"), os.O_CREATE|
 		os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd, err := l.enter(ctx, node, "detach", []string{
+	cmd, err := e.lab.enter(ctx, node, "detach", []string{
 		"containerd", "--config", "/dev/null", "--root", containerdData, "--state",
 		filepath.Dir(containerdSocket), "--address", containerdSocket,
 	})

@@ -28,16 +28,16 @@ const envDockerStore = "GODWIT_LAB_DOCKER_STORE"
 
 // StartDocker starts a node's own Docker, with the lab's program as the runtime godwit, and returns when it
 // answers. flags are additional flags of dockerd.
-func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) error {
-	root, err := l.Root(node)
+func (e Engines) StartDocker(ctx context.Context, node string, flags ...string) error {
+	root, err := e.lab.Root(node)
 	if err != nil {
 		return err
 	}
 	if err := os.Symlink(nodeProgram, root+dockerRuntime); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("Docker of node %s: %w", node, err) //nolint:staticcheck // its name
 	}
-	log, err := os.OpenFile(filepath.Join(runDirectory(l.name), node+"-docker.log"), os.O_CREATE|os.O_APPEND|
-		os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(filepath.Join(runDirectory(e.lab.name), node+"-docker.log"),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (l *Lab) StartDocker(ctx context.Context, node string, flags ...string) err
 	if os.Getenv(envDockerStore) == "containerd" {
 		args = append(args, "--feature=containerd-snapshotter=true")
 	}
-	cmd, err := l.enter(ctx, node, "detach", append(args, flags...))
+	cmd, err := e.lab.enter(ctx, node, "detach", append(args, flags...))
 	if err != nil {
 		return err
 	}
@@ -109,12 +109,12 @@ func endOf(path string) string {
 }
 
 // StopDocker ends the Docker of a node, with its containers. Its storage stays until RemoveDocker.
-func (l *Lab) StopDocker(ctx context.Context, node string) error {
-	root, err := l.Root(node)
+func (e Engines) StopDocker(ctx context.Context, node string) error {
+	root, err := e.lab.Root(node)
 	if err != nil {
 		return err
 	}
-	if _, err := l.Exec(ctx, node, "sh", "-c", "kill -TERM $(cat "+dockerPIDFile+")"); err != nil {
+	if _, err := e.lab.Exec(ctx, node, "sh", "-c", "kill -TERM $(cat "+dockerPIDFile+")"); err != nil {
 		return fmt.Errorf("stop Docker: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
@@ -126,9 +126,9 @@ func (l *Lab) StopDocker(ctx context.Context, node string) error {
 }
 
 // RemoveDocker removes the storage of a stopped Docker, and its links.
-func (l *Lab) RemoveDocker(ctx context.Context, node string) error {
+func (e Engines) RemoveDocker(ctx context.Context, node string) error {
 	script := "umount -R " + dockerData + " 2>/dev/null; rm -rf " + dockerData +
 		" /run/docker /run/docker.sock " + dockerRuntime
-	_, err := l.Exec(ctx, node, "sh", "-c", script)
+	_, err := e.lab.Exec(ctx, node, "sh", "-c", script)
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 )
 
 // Errors that callers may distinguish.
@@ -53,14 +52,17 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	if config.Program, err = FindProgram(config.Program); err != nil {
 		return nil, err
 	}
-	l := &Lab{name: config.Name}
-	if err := l.claim(config); err != nil {
+	if err := claim(config); err != nil {
 		return nil, err
 	}
-	if err := l.build(ctx, config); err != nil {
+	b := builder{lab: &Lab{name: config.Name}, config: config, report: config.Progress}
+	if b.report == nil {
+		b.report = func(string) {}
+	}
+	if err := b.build(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("lab %s: %w", config.Name, err), Down(config.Name))
 	}
-	return l, nil
+	return b.lab, nil
 }
 
 // findHelper returns the given program or, if empty, this program. Nodes run it as init, relay and workloads.
@@ -107,37 +109,6 @@ func existing(program string) (string, error) {
 	return absolute, nil
 }
 
-// claim reserves the name, so that two labs of one name are not made in parallel.
-func (l *Lab) claim(config Config) error {
-	unlockAll, err := lockLabs()
-	if err != nil {
-		return err
-	}
-	defer unlockAll()
-	unlock, err := lockLab(l.name)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := os.Mkdir(runDirectory(l.name), 0o755); err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("lab %s %w, perhaps left by a crash; take it down first: godwit-lab down "+
-				"--name %s",
-				l.name, ErrExists, l.name)
-		}
-		return fmt.Errorf("lab %s: %w", l.name, err)
-	}
-	if err := os.MkdirAll(filepath.Join(StateDirectory, l.name), 0o755); err != nil {
-		return fmt.Errorf("lab %s: %w", l.name, err)
-	}
-	s := &state{
-		Name: config.Name, Program: config.Program, Helper: config.Helper, Wires: config.Wires,
-		Bare:      config.Bare,
-		StateSize: config.StateSizeBytes, Created: time.Now(),
-	}
-	return s.save()
-}
-
 // update changes the lab's saved state. Only one process does so at a time.
 func (l *Lab) update(change func(*state) error) error {
 	unlock, err := lockLab(l.name)
@@ -161,85 +132,3 @@ func lockLab(name string) (unlock func(), err error) { return lockFile(lockPath(
 
 // lockLabs is held while a lab is added, and while the common files of labs are removed.
 func lockLabs() (unlock func(), err error) { return lockFile(RunDirectory + ".lock") }
-
-func (l *Lab) build(ctx context.Context, config Config) error {
-	report := config.Progress
-	if report == nil {
-		report = func(string) {}
-	}
-	if err := l.buildNodes(ctx, config, report); err != nil {
-		return err
-	}
-	if err := l.buildLinks(config, report); err != nil {
-		return err
-	}
-	if !config.NoCheck {
-		if err := l.checkAll(ctx, report); err != nil {
-			return err
-		}
-	}
-	if config.Bare {
-		return nil
-	}
-	return l.startAgents(ctx, config, report)
-}
-
-func (l *Lab) buildNodes(ctx context.Context, config Config, report func(string)) error {
-	for number := 1; number <= config.Nodes; number++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		m := &machine{Name: nodeName(number), Number: number}
-		err := l.update(func(s *state) error {
-			s.Nodes = append(s.Nodes, m)
-			return s.startMachine(m)
-		})
-		if err != nil {
-			return err
-		}
-		report(fmt.Sprintf("node %s is up at %s", m.Name, nodeAddress(number)))
-	}
-	return nil
-}
-
-func (l *Lab) buildLinks(config Config, report func(string)) error {
-	err := l.update(func(s *state) error {
-		if err := s.chooseWires(); err != nil {
-			return err
-		}
-		for i, a := range s.Nodes {
-			for _, b := range s.Nodes[i+1:] {
-				w := &wire{Key: a.Name + "-" + b.Name, A: a.Name, B: b.Name, Link: config.Link}
-				if err := s.connect(w, a, b); err != nil {
-					return err
-				}
-				s.Links = append(s.Links, w)
-			}
-		}
-		if len(s.Nodes) == 1 {
-			return onlyAddress(s.Nodes[0])
-		}
-		return nil
-	})
-	if err == nil && config.Nodes > 1 {
-		report(fmt.Sprintf("every two nodes are linked: %s", config.Link))
-	}
-	return err
-}
-
-// chooseWires chooses wires that the machine supports and starts the relay if needed.
-func (s *state) chooseWires() error {
-	netem := s.Wires != WiresRelay && haveNetem(s.Nodes[0].PID)
-	switch {
-	case s.Wires == WiresNetem && !netem:
-		return errors.New("this kernel has no netem (modprobe sch_netem); use --wires relay")
-	case netem:
-		s.Wires = WiresNetem
-		return nil
-	case !exists(tunDevice):
-		return fmt.Errorf("the kernel has neither netem nor %s; try modprobe sch_netem or modprobe tun",
-			tunDevice)
-	}
-	s.Wires = WiresRelay
-	return s.startRelay()
-}

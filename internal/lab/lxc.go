@@ -30,7 +30,7 @@ lxc.start.auto = 1
 
 // PrepareLXC gives a node its own directory for containers of LXC, which has no daemon, and the files that
 // belong to the node's LXC.
-func (l *Lab) PrepareLXC(ctx context.Context, node string) error {
+func (e Engines) PrepareLXC(ctx context.Context, node string) error {
 	const own = nodeStateDirectory + "/lxc-containers"
 	script := "set -e; mkdir -p " + own + " " + lxcPlace + "; mount --bind " + own + " " + lxcPlace
 	for _, prefix := range enginePrefixes(node) {
@@ -38,7 +38,7 @@ func (l *Lab) PrepareLXC(ctx context.Context, node string) error {
 			script += "; mount --bind " + data + " " + lxcData
 		}
 	}
-	if _, err := l.Exec(ctx, node, "sh", "-c", script); err != nil {
+	if _, err := e.lab.Exec(ctx, node, "sh", "-c", script); err != nil {
 		return fmt.Errorf("place for containers of LXC on node %s: %w", node, err)
 	}
 	return nil
@@ -54,8 +54,8 @@ lxc.tty.max = 0
 
 // CreateLXCSystem makes an LXC container on a node that uses no files of the machine; fill makes its root
 // file system in a directory. The container is not started.
-func (l *Lab) CreateLXCSystem(node, name, address string, fill func(directory string) error) error {
-	root, err := l.Root(node)
+func (e Engines) CreateLXCSystem(node, name, address string, fill func(directory string) error) error {
+	root, err := e.lab.Root(node)
 	if err != nil {
 		return err
 	}
@@ -75,9 +75,9 @@ func (l *Lab) CreateLXCSystem(node, name, address string, fill func(directory st
 // The container has no terminals, these additional settings, and an init that runs inittab. CreateLXC
 // returns the container's directory on the machine, with its configuration, and its files in rootfs. The
 // container is not started.
-func (l *Lab) CreateLXC(ctx context.Context, node, name, address, inittab string,
+func (e Engines) CreateLXC(ctx context.Context, node, name, address, inittab string,
 	settings ...string) (directory string, err error) {
-	root, err := l.Root(node)
+	root, err := e.lab.Root(node)
 	if err != nil {
 		return "", err
 	}
@@ -86,7 +86,8 @@ func (l *Lab) CreateLXC(ctx context.Context, node, name, address, inittab string
 	if err := os.WriteFile(filepath.Join(root, temporary), []byte(written), 0o644); err != nil {
 		return "", err
 	}
-	if _, err := l.Exec(ctx, node, "lxc-create", "-n", name, "-t", "busybox", "-f", temporary); err != nil {
+	if _, err := e.lab.Exec(ctx, node, "lxc-create", "-n", name, "-t", "busybox", "-f",
+		temporary); err != nil {
 		return "", fmt.Errorf("container %s of LXC on node %s: %w", name, node, err)
 	}
 	directory = filepath.Join(root, lxcPlace, name)

@@ -16,17 +16,17 @@ import (
 )
 
 // pair opens a TCP connection between two machines.
-func (l *Lab) pair(
+func (m meter) pair(
 	ctx context.Context, from, to *machine, control func(fd int) error,
 ) (dialled, accepted net.Conn, err error) {
-	listener, err := l.listenWith(ctx, to, control)
+	listener, err := m.listenWith(ctx, to, control)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer listener.Close()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	dialled, err = l.Dial(ctx, from.Name, "tcp4", listener.Addr().String())
+	dialled, err = m.lab.Dial(ctx, from.Name, "tcp4", listener.Addr().String())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,7 +41,7 @@ func (l *Lab) pair(
 	return dialled, accepted, err
 }
 
-func (l *Lab) listenWith(
+func (m meter) listenWith(
 	ctx context.Context, at *machine, control func(fd int) error,
 ) (listener net.Listener, err error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -50,15 +50,15 @@ func (l *Lab) listenWith(
 		return errors.Join(err, failed)
 	}}
 	config.SetMultipathTCP(false)
-	err = l.InNetwork(at.Name, func() error {
+	err = m.lab.InNetwork(at.Name, func() error {
 		listener, err = config.Listen(ctx, "tcp4", netip.AddrPortFrom(at.address(), 0).String())
 		return err
 	})
 	return listener, err
 }
 
-func (l *Lab) measureRTT(ctx context.Context, a, b *machine) (time.Duration, error) {
-	dialled, accepted, err := l.pair(ctx, a, b, func(int) error { return nil })
+func (m meter) measureRTT(ctx context.Context, a, b *machine) (time.Duration, error) {
+	dialled, accepted, err := m.pair(ctx, a, b, func(int) error { return nil })
 	if err != nil {
 		return 0, err
 	}
@@ -86,9 +86,9 @@ func (l *Lab) measureRTT(ctx context.Context, a, b *machine) (time.Duration, err
 // measureRate sends for a short time and returns the rate on the wire. The receiver's window keeps the
 // sender from filling the queue until packets are lost, so that this measures the link and not TCP's
 // recovery.
-func (l *Lab) measureRate(ctx context.Context, from, to *machine, asked Link) (int64, error) {
+func (m meter) measureRate(ctx context.Context, from, to *machine, asked Link) (int64, error) {
 	window := receiveWindow(asked)
-	sending, receiving, err := l.pair(ctx, from, to, func(fd int) error {
+	sending, receiving, err := m.pair(ctx, from, to, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, window)
 	})
 	if err != nil {

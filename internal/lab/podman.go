@@ -25,12 +25,12 @@ const envRuntime = "GODWIT_LAB_RUNTIME"
 const podmanSettings = "/etc/containers/containers.conf.d"
 
 // PreparePodman gives a node its own storage for Podman, which has no daemon.
-func (l *Lab) PreparePodman(ctx context.Context, node string) error {
+func (e Engines) PreparePodman(ctx context.Context, node string) error {
 	script := "set -e; mkdir -p " + podmanData + podmanHome + " " + podmanHome + "; mount --bind " +
 		podmanData + podmanHome + " " + podmanHome
-	_, err := l.Exec(ctx, node, "sh", "-c", script)
+	_, err := e.lab.Exec(ctx, node, "sh", "-c", script)
 	if err == nil {
-		err = l.nameHelpers(node)
+		err = e.nameHelpers(node)
 	}
 	if err != nil {
 		return fmt.Errorf("storage for Podman of node %s: %w", node, err)
@@ -40,7 +40,7 @@ func (l *Lab) PreparePodman(ctx context.Context, node string) error {
 
 // nameHelpers tells a Podman other than the system's where its helpers and runtimes are: it looks for them
 // in PATH last.
-func (l *Lab) nameHelpers(node string) error {
+func (e Engines) nameHelpers(node string) error {
 	own := engineDirectories(node)
 	if len(own) == 0 {
 		return nil
@@ -61,7 +61,7 @@ func (l *Lab) nameHelpers(node string) error {
 	if os.Getenv(envCgroups) == "2" { // version 2 lacks controllers that version 1 has
 		settings = append(settings, "[containers]", "pids_limit = 0", "")
 	}
-	root, err := l.Root(node)
+	root, err := e.lab.Root(node)
 	if err != nil {
 		return err
 	}

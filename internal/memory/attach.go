@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"sync/atomic"
 
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
@@ -14,8 +15,16 @@ import (
 // attachTries is the number of rounds in which to try to attach to a process that did not stop in time.
 const attachTries = 3
 
+// tasks are the processes whose memory is moved.
+type tasks struct {
+	config  SourceConfig
+	leaving *atomic.Bool  // see Source.Leave
+	all     map[int]*task // by the number of the process
+	gone    []Task        // tasks that have ended since the sink was last told
+}
+
 // update updates the list of tasks: it forgets ended ones, and attaches to new ones.
-func (s *Source) update(frozen bool, stats *RoundStats) error {
+func (s *tasks) update(frozen bool, stats *RoundStats) error {
 	pids, err := s.config.Processes()
 	if err != nil {
 		return err
@@ -27,10 +36,10 @@ func (s *Source) update(frozen bool, stats *RoundStats) error {
 			return err
 		}
 	}
-	for pid, t := range s.tasks {
+	for pid, t := range s.all {
 		if !alive[pid] {
 			_ = t.close() // nothing is left of it that could be closed properly
-			delete(s.tasks, pid)
+			delete(s.all, pid)
 			s.gone = append(s.gone, t.id)
 			continue
 		}
@@ -47,7 +56,7 @@ func (s *Source) update(frozen bool, stats *RoundStats) error {
 }
 
 // tellGone tells the sink which tasks have ended, if the sink must know.
-func (s *Source) tellGone(sink Sink) error {
+func (s *tasks) tellGone(sink Sink) error {
 	gone := s.gone
 	s.gone = nil
 	forgetter, ok := sink.(Forgetter)
@@ -66,14 +75,14 @@ func (s *Source) tellGone(sink Sink) error {
 }
 
 // meet registers a present process.
-func (s *Source) meet(pid int, frozen bool, stats *RoundStats) error {
-	known := s.tasks[pid]
+func (s *tasks) meet(pid int, frozen bool, stats *RoundStats) error {
+	known := s.all[pid]
 	if known != nil {
 		if now, err := kernel.ReadProcess(pid); err == nil && now.StartTicks == known.started {
 			return s.retry(known, frozen, stats)
 		}
 		_ = known.close() // another process has its number
-		delete(s.tasks, pid)
+		delete(s.all, pid)
 		s.gone = append(s.gone, known.id)
 	}
 	t, err := openTask(pid)
@@ -93,15 +102,15 @@ func (s *Source) meet(pid int, frozen bool, stats *RoundStats) error {
 	if err != nil {
 		return errors.Join(ignoreGone(err), t.close())
 	}
-	s.tasks[pid] = t
+	s.all[pid] = t
 	return nil
 }
 
 // sharesMemory reports whether a new process has the memory of a known one, as a child of vfork(2) has
 // until it calls execve. To scan it twice would lose pages: each scan takes what it reports from the other.
 // Known processes have not begun to share: that comes about with a new process only.
-func (s *Source) sharesMemory(t *task) (bool, error) {
-	for _, other := range s.tasks {
+func (s *tasks) sharesMemory(t *task) (bool, error) {
+	for _, other := range s.all {
 		same, err := kernel.ShareMemory(t.pid, other.pid)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
@@ -114,11 +123,11 @@ func (s *Source) sharesMemory(t *task) (bool, error) {
 }
 
 // retry tries again to attach to a process that did not stop in time.
-func (s *Source) retry(t *task, frozen bool, stats *RoundStats) error {
+func (s *tasks) retry(t *task, frozen bool, stats *RoundStats) error {
 	if t.refused == nil || frozen || t.tries >= attachTries || !errors.Is(t.refused, inject.ErrUntraceable) {
 		return nil
 	}
-	if t.tracking != Hashing || s.Leaving() && t.carried { // cheaper than sending everything again
+	if t.tracking != Hashing || s.leaving.Load() && t.carried { // cheaper than sending everything again
 		return nil
 	}
 	return ignoreGone(s.attach(t, stats))
@@ -126,7 +135,7 @@ func (s *Source) retry(t *task, frozen bool, stats *RoundStats) error {
 
 // attach makes the kernel track a process in the requested way, or else in the next one that works. Error:
 // fs.ErrNotExist when the process is gone.
-func (s *Source) attach(t *task, stats *RoundStats) error {
+func (s *tasks) attach(t *task, stats *RoundStats) error {
 	stats.Attached++
 	t.tries++
 	t.refused = nil
@@ -150,7 +159,7 @@ func (s *Source) attach(t *task, stats *RoundStats) error {
 	return t.track(Hashing, newHashing())
 }
 
-func (s *Source) arm(t *task, stats *RoundStats) (tracker, error) {
+func (s *tasks) arm(t *task, stats *RoundStats) (tracker, error) {
 	if err := cgroup.CheckDescriptor(t.pid); err != nil {
 		return nil, err
 	}
@@ -165,4 +174,50 @@ func (s *Source) arm(t *task, stats *RoundStats) (tracker, error) {
 	}
 	return &armed{protect: protect, areas: t.lazyAreas, byHand: newHashing(),
 		huge: hugePages{space: t.space, seen: pageSet{}}}, nil
+}
+
+func (s *tasks) inOrder() []*task {
+	all := make([]*task, 0, len(s.all))
+	for _, t := range s.all {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *task) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+func (s *tasks) byID() map[Task]*task {
+	byID := map[Task]*task{}
+	for _, t := range s.all {
+		byID[t.id] = t
+	}
+	return byID
+}
+
+// renew starts again with a process whose memory is not the tracked one any more.
+func (s *tasks) renew(t *task, frozen bool, stats *RoundStats) error {
+	if frozen {
+		t.refused = errors.New("it has called execve just before the freeze")
+		return t.track(Hashing, newHashing())
+	}
+	return s.attach(t, stats)
+}
+
+// directIO reports whether devices may write to memory by themselves.
+func (s *tasks) directIO() bool {
+	for _, t := range s.all {
+		if t.direct.used {
+			return true
+		}
+	}
+	return false
+}
+
+// close ends all tracking.
+func (s *tasks) close() []error {
+	var errs []error
+	for pid, t := range s.all {
+		errs = append(errs, t.close())
+		delete(s.all, pid)
+	}
+	return errs
 }

@@ -40,8 +40,8 @@ func attached(b *testing.B, kind string) (*program, *Source, *task) {
 	p := start(b, kind, benchMebibytes, 1)
 	s := NewSource(SourceConfig{Processes: p.group.Procs})
 	b.Cleanup(func() { must(b, s.Close()) })
-	must(b, s.update(false, &RoundStats{}))
-	return p, s, s.tasks[p.pid()]
+	must(b, s.tasks.update(false, &RoundStats{}))
+	return p, s, s.tasks.all[p.pid()]
 }
 
 func scanAll(b *testing.B, t *task) (pages uint64) {
@@ -64,7 +64,7 @@ func BenchmarkScan(b *testing.B) {
 		_, s, t := attached(b, "block")
 		for b.Loop() {
 			b.StopTimer()
-			must(b, s.attach(t, &RoundStats{}))
+			must(b, s.tasks.attach(t, &RoundStats{}))
 			b.StartTimer()
 			if scanAll(b, t) < benchMebibytes*256 {
 				b.Fatal("not all pages were found")
@@ -94,7 +94,7 @@ func BenchmarkRound(b *testing.B) {
 			var total RoundStats
 			for b.Loop() {
 				b.StopTimer()
-				must(b, s.attach(t, &RoundStats{}))
+				must(b, s.tasks.attach(t, &RoundStats{}))
 				b.StartTimer()
 				stats, err := s.Round(context.Background(), sink)
 				must(b, err)
@@ -155,7 +155,7 @@ func BenchmarkClose(b *testing.B) {
 	_, s, t := attached(b, "block")
 	for b.Loop() {
 		b.StopTimer()
-		must(b, s.attach(t, &RoundStats{}))
+		must(b, s.tasks.attach(t, &RoundStats{}))
 		scanAll(b, t)
 		b.StartTimer()
 		must(b, t.tracker.close())

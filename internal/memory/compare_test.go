@@ -34,7 +34,7 @@ func anObject(t testing.TB, bytes int) (*object, *os.File) {
 	o, err := openObject(open, info.Ino, device)
 	must(t, err)
 	t.Cleanup(func() { _ = o.file.Close() })
-	o.Task, o.owner = FirstObject, &task{id: FirstObject, sent: pageSet{}}
+	o.Task, o.owner = FirstObject, &task{id: FirstObject, pages: pages{sent: pageSet{}}}
 	stats := RoundStats{}
 	must(t, o.send(t.Context(), newReader(discard{}, &stats), true, false))
 	if pages := uint64(2 * bytes / PageSize()); stats.Pages != pages+1 && stats.Pages != pages {

@@ -29,6 +29,15 @@ type FillReport struct {
 	Resumed   time.Time `json:"resumed"`
 	Completed time.Time `json:"completed"` // nothing was missing any more
 
+	FillWaits
+	FillChanges
+
+	PID        int    `json:"pid"`         // of the pager
+	StartTicks uint64 `json:"start_ticks"` // identifies the process together with its PID
+}
+
+// FillWaits is what processes have waited for.
+type FillWaits struct {
 	FaultedPages int64 `json:"faulted_pages"` // for which a process waited
 	// of these, those that were never sent: they are zero
 	ZeroPages int64 `json:"zero_pages"`
@@ -44,14 +53,14 @@ type FillReport struct {
 	WaitedSeconds       float64 `json:"waited_seconds"`  // total time for which threads waited for pages
 	WaitingSeconds      float64 `json:"waiting_seconds"` // time in which at least one did
 	FillSeconds         float64 `json:"fill_seconds"`    // from Resumed to Completed
+}
 
+// FillChanges is what processes have done to their mappings meanwhile.
+type FillChanges struct {
 	Forks     int64 `json:"forks"`      // children made meanwhile
 	Remaps    int64 `json:"remaps"`     // mappings moved meanwhile
 	Removes   int64 `json:"removes"`    // pages given back meanwhile: times
 	Unmaps    int64 `json:"unmaps"`     // mappings removed meanwhile
 	Retries   int64 `json:"retries"`    // copies that had to wait for one of these
 	GonePages int64 `json:"gone_pages"` // no longer mapped by any process
-
-	PID        int    `json:"pid"`         // of the pager
-	StartTicks uint64 `json:"start_ticks"` // identifies the process together with its PID
 }

@@ -14,7 +14,7 @@ import (
 // to dump.
 func (s *Source) Map() ([]TaskMap, error) {
 	var maps []TaskMap
-	for _, t := range s.inOrder() {
+	for _, t := range s.tasks.inOrder() {
 		m, err := t.contents()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -24,7 +24,7 @@ func (s *Source) Map() ([]TaskMap, error) {
 		}
 		maps = append(maps, m)
 	}
-	for _, o := range s.sharedInOrder() {
+	for _, o := range s.shared.inOrder() {
 		maps = append(maps, o.contents())
 	}
 	return maps, nil
@@ -134,10 +134,10 @@ func (s *Source) send(ctx context.Context, sink Sink, wanted []TaskMap, all bool
 ) (RoundStats, error) {
 	stats := RoundStats{Number: s.rounds, Final: all}
 	r := newReader(sink, &stats)
-	byID := s.byID()
+	byID := s.tasks.byID()
 	for _, m := range wanted {
 		if m.Task.IsObject() {
-			if err := s.sendSharedAgain(ctx, r, m); err != nil {
+			if err := s.shared.sendAgain(ctx, r, m); err != nil {
 				return stats, err
 			}
 			continue

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
@@ -100,13 +101,8 @@ func start(t testing.TB, kind string, mebibytes, threads int, more ...string) *p
 	dir := filepath.Join(unifiedMount(t), name)
 	must(t, os.Mkdir(dir, 0o755))
 	t.Cleanup(func() {
-		deadline := time.Now().Add(5 * time.Second)
-		for unix.Rmdir(dir) != nil {
-			if time.Now().After(deadline) {
-				t.Errorf("cgroup %s cannot be removed", dir)
-				return
-			}
-			time.Sleep(time.Millisecond)
+		if !await.Within(5*time.Second, func() bool { return unix.Rmdir(dir) == nil }) {
+			t.Errorf("cgroup %s cannot be removed", dir)
 		}
 	})
 	p := &program{t: t}
@@ -177,12 +173,8 @@ func (p *program) check() int {
 // progress waits until the workload has done more.
 func (p *program) progress() {
 	p.t.Helper()
-	for was, deadline := p.check(), time.Now().Add(time.Minute); p.check() <= was; {
-		if time.Now().After(deadline) {
-			p.t.Fatal("the workload does not go on")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	was := p.check()
+	await.True(p.t, "a workload that goes on", func() bool { return p.check() > was })
 }
 
 func (p *program) pid() int { return p.cmd.Process.Pid }

@@ -65,7 +65,7 @@ func (t *task) changedRemote(one kernel.PageRange, stats *RoundStats) {
 // pages (found by a scan that was not the first of their process), and pages in memory with programs. Call
 // it after a final round, like Map, which lists them, too.
 func (s *Source) Remote() (remote, hot []TaskMap, err error) {
-	for _, t := range s.inOrder() {
+	for _, t := range s.tasks.inOrder() {
 		all, first, err := t.remoteContents()
 		if err != nil {
 			return nil, nil, t.describe(err)
@@ -122,7 +122,7 @@ func (t *task) eachHeld(do func(m area) error) error {
 // frozen, and a final round has been.
 func (s *Source) SendRemote(ctx context.Context, sink Sink, wanted []RemoteFault, most int) (RoundStats,
 	error) {
-	byID, size := s.byID(), uint64(PageSize())
+	byID, size := s.tasks.byID(), uint64(PageSize())
 	chosen := map[Task]*TaskMap{}
 	for _, w := range wanted {
 		if most <= 0 {
@@ -140,7 +140,7 @@ func (s *Source) SendRemote(ctx context.Context, sink Sink, wanted []RemoteFault
 		most--
 	}
 	maps := make([]TaskMap, 0, len(chosen))
-	for _, t := range s.inOrder() {
+	for _, t := range s.tasks.inOrder() {
 		if m := chosen[t.id]; m != nil {
 			maps = append(maps, *m)
 		}

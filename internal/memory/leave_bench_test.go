@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // BenchmarkFreeze measures a freeze at the source: two final rounds, the map, and the list of remote pages.
@@ -41,9 +43,8 @@ func benchmarkFreeze(b *testing.B, p *program, way string, writes int) {
 	for b.Loop() {
 		b.StopTimer()
 		round(s.Round)
-		for until := p.check() + writes; p.check() < until; {
-			time.Sleep(time.Millisecond)
-		}
+		until := p.check() + writes
+		await.True(b, "writes", func() bool { return p.check() >= until })
 		p.freeze()
 		before := cpuTime(b)
 		b.StartTimer()

@@ -242,7 +242,7 @@ func TestPostCopy(t *testing.T) {
 	if n := len(remoteOf(remote)); n != 64 {
 		t.Errorf("%d of 64 pages are remote", n)
 	}
-	if pages := fmt.Sprint(remoteOf(hot)); pages != "[5 6 7]" && s.config.Tracking != Hashing {
+	if pages := fmt.Sprint(remoteOf(hot)); pages != "[5 6 7]" && s.tasks.config.Tracking != Hashing {
 		t.Errorf("hot are %s", pages)
 	}
 	sendSome(t, p, s, remote)

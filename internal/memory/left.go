@@ -17,7 +17,7 @@ type Left struct {
 // the source has not. It also makes sure that the source has scanned everything that nobody else has
 // examined. The processes are frozen.
 func (s *Source) Complete(ctx context.Context, sink Sink, left Left) (RoundStats, error) {
-	if err := s.covers(left.Unseen); err != nil {
+	if err := s.tasks.covers(left.Unseen); err != nil {
 		return RoundStats{Number: s.rounds, Final: true}, err
 	}
 	return s.send(ctx, sink, left.Listed, true,
@@ -26,17 +26,9 @@ func (s *Source) Complete(ctx context.Context, sink Sink, left Left) (RoundStats
 		})
 }
 
-func (s *Source) byID() map[Task]*task {
-	byID := map[Task]*task{}
-	for _, t := range s.tasks {
-		byID[t.id] = t
-	}
-	return byID
-}
-
 // covers makes sure that a final round has scanned memory for pages with content: then pages that Map does
 // not list have none.
-func (s *Source) covers(unseen []TaskMap) error {
+func (s *tasks) covers(unseen []TaskMap) error {
 	byID := s.byID()
 	for _, m := range unseen {
 		t := byID[m.Task]

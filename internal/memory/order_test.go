@@ -110,7 +110,7 @@ func TestWhatWasFoundLeaves(t *testing.T) {
 	s := NewSource(SourceConfig{Processes: p.group.Procs, Tracking: WriteProtect})
 	target := newCopied(t)
 	target.round(s, false)
-	process := s.inOrder()[0]
+	process := s.tasks.inOrder()[0]
 	if process.tracking != WriteProtect {
 		t.Fatalf("it is tracked by %s", process.tracking)
 	}
@@ -129,7 +129,7 @@ func TestWhatWasFoundLeaves(t *testing.T) {
 	must(t, process.pagemap.Reopen(process.space))
 	must(t, process.tracker.begin(false))
 	r := newReader(sinkFunc(target.place), &RoundStats{})
-	must(t, s.sendOrdered(context.Background(), process, r, told))
+	must(t, pass{process, r, s.ordering}.sendOrdered(context.Background(), told))
 	process.tracker.end()
 	target.round(s, false)
 	p.freeze()

@@ -17,10 +17,11 @@ func (s *Source) ordered(t *task, frozen bool) bool {
 }
 
 // sendOrdered sends the written pages of all mappings. Pages that will be written soon come last.
-func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []area) error {
-	w := newWaiting(s.ordering, areas, time.Now())
+func (p pass) sendOrdered(ctx context.Context, areas []area) error {
+	t, r := p.t, p.r
+	w := newWaiting(p.ordering, areas, time.Now())
 	for _, m := range areas {
-		err := s.find(ctx, t, r, m, func(one kernel.PageRange) {
+		err := p.find(ctx, m, func(one kernel.PageRange) {
 			w.add(one)
 			t.along.remove(one.Start, one.End)
 		})
@@ -32,29 +33,29 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 	t.along = w.anew
 	defer func() { r.stats.Early += w.early }()
 	if w.count <= w.few {
-		return s.sendFound(ctx, t, r, w.found, everywhere)
+		return p.sendFound(ctx, w.found, everywhere)
 	}
 	w.cut()
 	defer expect(r.sink, false)
 	for looks := 0; len(w.queue) > 0; {
 		if !t.hectic && !time.Now().Before(w.looks[1]) {
-			err := s.glance(t, w, looks)
+			err := p.glance(w, looks)
 			if err == nil && !t.hectic {
-				err = s.look(ctx, t, r, w)
+				err = p.look(ctx, w)
 			}
 			if err != nil {
 				return err
 			}
 			looks++
 		}
-		p := w.take()
-		expect(r.sink, !p.busy.IsZero() || p.loss > 0)
-		m := areas[p.area]
-		m.Start, m.End = p.start, p.end
+		next := w.take()
+		expect(r.sink, !next.busy.IsZero() || next.loss > 0)
+		m := areas[next.area]
+		m.Start, m.End = next.start, next.end
 		// Again: pages written since they were found are included, and are not found again.
-		err := s.find(ctx, t, r, m, func(one kernel.PageRange) { w.wrote(one, time.Now()) })
+		err := p.find(ctx, m, func(one kernel.PageRange) { w.wrote(one, time.Now()) })
 		if err == nil {
-			err = s.sendFound(ctx, t, r, w.found, kernel.PageRange{Start: m.Start, End: m.End})
+			err = p.sendFound(ctx, w.found, kernel.PageRange{Start: m.Start, End: m.End})
 		}
 		if err != nil {
 			return err
@@ -63,7 +64,7 @@ func (s *Source) sendOrdered(ctx context.Context, t *task, r *reader, areas []ar
 	}
 	// No later round finds these pages. If parts and mappings are not what they are taken for, the pages
 	// leave now.
-	return s.sendFound(ctx, t, r, w.found, everywhere)
+	return p.sendFound(ctx, w.found, everywhere)
 }
 
 func expect(sink Sink, again bool) {
@@ -78,16 +79,16 @@ func expect(sink Sink, again bool) {
 const hecticShare = 8
 
 // glance decides before the first look whether to look at all.
-func (s *Source) glance(t *task, w *waiting, looks int) error {
+func (p pass) glance(w *waiting, looks int) error {
 	if looks > 0 {
 		return nil
 	}
 	written, all := uint64(0), uint64(0)
 	err := w.each(false, func(m area) error {
 		all += (m.End - m.Start) / uint64(PageSize())
-		return peek(t, m, func(one kernel.PageRange) { written += countPages([]kernel.PageRange{one}) })
+		return peek(p.t, m, func(one kernel.PageRange) { written += countPages([]kernel.PageRange{one}) })
 	})
-	t.hectic = written > all/hecticShare
+	p.t.hectic = written > all/hecticShare
 	return err
 }
 
@@ -107,17 +108,18 @@ func peek(t *task, m area, found func(kernel.PageRange)) error {
 }
 
 // look finds out which remaining pages, and which sent pages, are being written.
-func (s *Source) look(ctx context.Context, t *task, r *reader, w *waiting) error {
+func (p pass) look(ctx context.Context, w *waiting) error {
+	r := p.r
 	began, pages, before := time.Now(), uint64(0), r.stats.Read+r.stats.Write
 	err := w.each(false, func(m area) error {
-		return s.find(ctx, t, r, m, func(one kernel.PageRange) {
+		return p.find(ctx, m, func(one kernel.PageRange) {
 			pages += countPages([]kernel.PageRange{one})
 			w.wrote(one, began)
 		})
 	})
 	if err == nil {
 		err = w.each(true, func(m area) error {
-			return peek(t, m, func(one kernel.PageRange) { w.wroteAgain(one, began) })
+			return peek(p.t, m, func(one kernel.PageRange) { w.wroteAgain(one, began) })
 		})
 	}
 	now := time.Now() // reading and sending at once does not count as part of a look
@@ -127,8 +129,9 @@ func (s *Source) look(ctx context.Context, t *task, r *reader, w *waiting) error
 
 // find calls found for the written pages of a mapping, which are to be sent later. Pages that have to be
 // read to know whether they were written, and swapped-out pages, are not postponed.
-func (s *Source) find(ctx context.Context, t *task, r *reader, m area, found func(kernel.PageRange)) error {
-	s.beginArea(t, r)
+func (p pass) find(ctx context.Context, m area, found func(kernel.PageRange)) error {
+	t, r := p.t, p.r
+	p.begin()
 	err := t.tracker.written(t.pagemap, m, func(ranges []kernel.PageRange) error {
 		t.direct.note(ranges, time.Now())
 		if t.tracker.compares() {
@@ -159,9 +162,9 @@ func (s *Source) find(ctx context.Context, t *task, r *reader, m area, found fun
 var everywhere = kernel.PageRange{End: maxAddress}
 
 // sendFound sends the found pages in a range.
-func (s *Source) sendFound(ctx context.Context, t *task, r *reader, found pageSet,
-	there kernel.PageRange) error {
-	s.beginArea(t, r)
+func (p pass) sendFound(ctx context.Context, found pageSet, there kernel.PageRange) error {
+	t, r := p.t, p.r
+	p.begin()
 	t.tracker.counts() // pages that had to be compared have left
 	err := found.in(there.Start, there.End, true,
 		func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })

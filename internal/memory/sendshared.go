@@ -13,30 +13,30 @@ import (
 // sharedChunk is how much shared memory is read at a time: it stays in a core's cache until it is compared.
 const sharedChunk = 256 << 10
 
-// sendShared sends the changes of memory that processes share.
+// send sends the changes of memory that processes share.
 //
 // A writer may have unmapped it since, have it open without a mapping, or have lived only between two
 // looks. So while the processes run, all of it is read and compared, and in the freeze, too, unless it is
 // certain that nobody can have written to it unseen since (watch).
-func (s *Source) sendShared(ctx context.Context, r *reader, frozen bool) error {
+func (s *sharing) send(ctx context.Context, r *reader, frozen bool) error {
 	if !frozen {
-		s.shared.sent, s.shared.looked = false, false
-		if err := s.lookForShared(); err != nil {
+		s.sent, s.looked = false, false
+		if err := s.look(); err != nil {
 			return err
 		}
-		s.watchShared()
+		s.watchAll()
 	}
-	if s.shared.sent && !s.directIO() {
+	if s.sent && !s.tasks.directIO() {
 		return nil // frozen it does not change: CRIU changes memory of the processes' own only
 	}
 	unseen := ""
-	if frozen && len(s.shared.objects) > 0 {
+	if frozen && len(s.objects) > 0 {
 		unseen = s.unseen()
 	}
-	for _, o := range s.sharedInOrder() {
+	for _, o := range s.inOrder() {
 		why := unseen
 		if frozen && why == "" {
-			why = o.touched(s.shared.device)
+			why = o.touched(s.device)
 		}
 		compare := !frozen || why != ""
 		if compare {
@@ -49,23 +49,13 @@ func (s *Source) sendShared(ctx context.Context, r *reader, frozen bool) error {
 			return fmt.Errorf("shared memory %q, inode %d: %w", o.Name, o.Inode, err)
 		}
 	}
-	s.shared.sent = frozen
+	s.sent = frozen
 	return nil
 }
 
-// directIO reports whether devices may write to memory by themselves.
-func (s *Source) directIO() bool {
-	for _, t := range s.tasks {
-		if t.direct.used {
-			return true
-		}
-	}
-	return false
-}
-
-// sendSharedAgain sends pages of an object, whatever was sent of them. It skips pages that are gone.
-func (s *Source) sendSharedAgain(ctx context.Context, r *reader, wanted TaskMap) error {
-	for _, o := range s.shared.objects {
+// sendAgain sends pages of an object, whatever was sent of them. It skips pages that are gone.
+func (s *sharing) sendAgain(ctx context.Context, r *reader, wanted TaskMap) error {
+	for _, o := range s.objects {
 		if o.Task != wanted.Task {
 			continue
 		}

@@ -35,6 +35,7 @@ type object struct {
 
 // sharing is a source's knowledge of shared memory, which is carried as a whole, or not at all.
 type sharing struct {
+	tasks   *tasks
 	device  uint64
 	objects map[uint64]*object // by inode
 	last    Task               // the last assigned number
@@ -73,28 +74,28 @@ func (s *seen) of(inode uint64) *sight {
 	return one
 }
 
-// lookForShared finds what the processes share. It forgets objects that are no longer in use.
-func (s *Source) lookForShared() error {
-	if s.shared.given {
+// look finds what the processes share. It forgets objects that are no longer in use.
+func (s *sharing) look() error {
+	if s.given {
 		return nil
 	}
-	if s.shared.device == 0 {
+	if s.device == 0 {
 		device, _, err := kernel.SharedDevice()
 		if err != nil {
 			return err
 		}
-		s.shared.device, s.shared.objects, s.shared.last = device, map[uint64]*object{}, FirstObject-1
+		s.device, s.objects, s.last = device, map[uint64]*object{}, FirstObject-1
 	}
 	all := seen{all: map[uint64]*sight{}}
-	for _, t := range s.tasks {
-		if err := t.findShared(s.shared.device, &all); err != nil {
+	for _, t := range s.tasks.all {
+		if err := t.findShared(s.device, &all); err != nil {
 			return t.describe(err)
 		}
 	}
-	for inode, o := range s.shared.objects {
+	for inode, o := range s.objects {
 		if all.all[inode] == nil {
-			s.gone = append(s.gone, o.Task)
-			delete(s.shared.objects, inode)
+			s.tasks.gone = append(s.tasks.gone, o.Task)
+			delete(s.objects, inode)
 			if err := o.file.Close(); err != nil {
 				return err
 			}
@@ -129,21 +130,21 @@ func (t *task) findShared(device uint64, all *seen) error {
 }
 
 // adopt adopts the objects found, if that is worthwhile.
-func (s *Source) adopt(all seen) error {
-	s.shared.why = ""
+func (s *sharing) adopt(all seen) error {
+	s.why = ""
 	switch {
 	case all.sysV:
-		return s.leaveShared("System V segments are mapped")
+		return s.leave("System V segments are mapped")
 	case len(all.all) > mostObjects:
-		return s.leaveShared(fmt.Sprintf("there are more than %d objects of it", mostObjects))
+		return s.leave(fmt.Sprintf("there are more than %d objects of it", mostObjects))
 	}
 	fresh := map[uint64]*object{}
 	size := int64(0)
 	for inode, sight := range all.all {
-		o := s.shared.objects[inode]
+		o := s.objects[inode]
 		if o == nil {
 			var err error
-			if o, err = openObject(sight.open, inode, s.shared.device); err != nil {
+			if o, err = openObject(sight.open, inode, s.device); err != nil {
 				return errors.Join(err, closeObjects(fresh))
 			}
 			if o == nil {
@@ -155,29 +156,29 @@ func (s *Source) adopt(all seen) error {
 		size += o.blocks()
 	}
 	if size < leastShared {
-		return errors.Join(closeObjects(fresh), s.leaveShared("it is small"))
+		return errors.Join(closeObjects(fresh), s.leave("it is small"))
 	}
 	for _, o := range inOrder(fresh, func(a, b *object) int { return cmp.Compare(a.Inode, b.Inode) }) {
-		if s.shared.last == lastTask {
-			return errors.Join(closeObjects(fresh), s.leaveShared("there have been too many objects of it"))
+		if s.last == lastTask {
+			return errors.Join(closeObjects(fresh), s.leave("there have been too many objects of it"))
 		}
-		s.shared.last++
-		o.Task = s.shared.last
-		o.owner = &task{id: o.Task, sent: pageSet{}}
-		s.shared.objects[o.Inode] = o
+		s.last++
+		o.Task = s.last
+		o.owner = &task{id: o.Task, pages: pages{sent: pageSet{}}}
+		s.objects[o.Inode] = o
 		delete(fresh, o.Inode)
 	}
 	return nil
 }
 
-// leaveShared leaves shared memory to others, for now.
-func (s *Source) leaveShared(why string) error {
-	s.shared.why = why
-	for _, o := range s.shared.objects {
-		s.gone = append(s.gone, o.Task)
+// leave leaves shared memory to others, for now.
+func (s *sharing) leave(why string) error {
+	s.why = why
+	for _, o := range s.objects {
+		s.tasks.gone = append(s.tasks.gone, o.Task)
 	}
-	err := closeObjects(s.shared.objects)
-	s.shared.objects = map[uint64]*object{}
+	err := closeObjects(s.objects)
+	s.objects = map[uint64]*object{}
 	return err
 }
 
@@ -244,18 +245,18 @@ func (o *object) describe() error {
 // final rounds.
 func (s *Source) Shared() ([]uint64, error) {
 	stats := RoundStats{}
-	if err := s.update(true, &stats); err != nil {
+	if err := s.tasks.update(true, &stats); err != nil {
 		return nil, fmt.Errorf("look for shared memory: %w", err)
 	}
-	if err := s.lookForShared(); err != nil {
+	if err := s.shared.look(); err != nil {
 		return nil, fmt.Errorf("look for shared memory: %w", err)
 	}
 	if len(s.shared.objects) > 0 {
-		s.shared.frozen = s.vantage() // before a dump makes the processes do anything
+		s.shared.frozen = s.tasks.vantage() // before a dump makes the processes do anything
 	}
 	s.shared.looked = true
 	var inodes []uint64
-	for _, o := range s.sharedInOrder() {
+	for _, o := range s.shared.inOrder() {
 		inodes = append(inodes, o.Inode)
 	}
 	return inodes, nil
@@ -264,11 +265,11 @@ func (s *Source) Shared() ([]uint64, error) {
 // GiveShared leaves shared memory to somebody else, for good.
 func (s *Source) GiveShared(why string) error {
 	s.shared.given = true
-	return s.leaveShared(why)
+	return s.shared.leave(why)
 }
 
-func (s *Source) sharedInOrder() []*object {
-	return inOrder(s.shared.objects, func(a, b *object) int { return cmp.Compare(a.Task, b.Task) })
+func (s *sharing) inOrder() []*object {
+	return inOrder(s.objects, func(a, b *object) int { return cmp.Compare(a.Task, b.Task) })
 }
 
 func inOrder(objects map[uint64]*object, compare func(a, b *object) int) []*object {

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/kernel"
 )
 
@@ -24,7 +27,7 @@ func TestShared(t *testing.T) {
 			for range 5 {
 				_, err := s.Round(t.Context(), store)
 				must(t, err)
-				time.Sleep(20 * time.Millisecond) // writes happen
+				await.True(t, "a write", func() bool { return differs(t, s, store) != "" })
 				finalShared(t, p, s, store)
 				wantShared(t, s, store, 3)
 				must(t, p.group.Thaw())
@@ -51,7 +54,7 @@ func TestSharedIdle(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d pages are compared: %s", stats.ComparedPages, s.unseen())
+			t.Fatalf("%d pages are compared: %s", stats.ComparedPages, s.shared.unseen())
 		}
 		time.Sleep(100 * time.Millisecond) // the process has just begun
 	}
@@ -75,7 +78,7 @@ func TestSharedGivenBack(t *testing.T) {
 	defer store.Close()
 	// the first round finds the memory, and later its times show that no system call wrote to it
 	for i := range 3 {
-		time.Sleep(2 * timesStable)
+		await.True(t, "times that are old", func() bool { return timesOld(t, s) })
 		_, err := s.Round(t.Context(), store)
 		must(t, err)
 		tell(fmt.Sprintf("write 0 10 %d", 100+i))
@@ -97,12 +100,34 @@ func finalShared(t *testing.T, p *program, s *Source, store *Store) RoundStats {
 	return stats
 }
 
+// timesOld reports whether the times of shared memory are so old that a change shows.
+func timesOld(t *testing.T, s *Source) bool {
+	t.Helper()
+	for _, o := range s.shared.objects {
+		var info unix.Stat_t
+		must(t, unix.Fstat(int(o.file.Fd()), &info))
+		changed, modified := time.Unix(info.Ctim.Unix()), time.Unix(info.Mtim.Unix())
+		if min(time.Since(changed), time.Since(modified)) <= timesStable {
+			return false
+		}
+	}
+	return true
+}
+
 // wantShared checks that a store has the current content of shared memory.
 func wantShared(t *testing.T, s *Source, store *Store, least int) {
 	t.Helper()
 	if len(s.shared.objects) < least {
 		t.Fatalf("there are %d objects", len(s.shared.objects))
 	}
+	if what := differs(t, s, store); what != "" {
+		t.Fatal(what)
+	}
+}
+
+// differs describes a page of shared memory whose present content a store does not have; "": it has all.
+func differs(t *testing.T, s *Source, store *Store) string {
+	t.Helper()
 	is, got := make([]byte, PageSize()), make([]byte, PageSize())
 	for _, o := range s.shared.objects {
 		data, err := kernel.DataRanges(o.file)
@@ -114,11 +139,12 @@ func wantShared(t *testing.T, s *Source, store *Store, least int) {
 				there, err := store.ReadPage(o.Task, at, got)
 				must(t, err)
 				if !there || !bytes.Equal(is, got) {
-					t.Fatalf("%q at %#x: sent %v %s, is %s", o.Name, at, there, head(got), head(is))
+					return fmt.Sprintf("%q at %#x: sent %v %s, is %s", o.Name, at, there, head(got), head(is))
 				}
 			}
 		}
 	}
+	return ""
 }
 
 func head(page []byte) string { return fmt.Sprintf("%x…", page[:24]) }

@@ -17,7 +17,7 @@ const wordBytes = 8
 // that Go programs and a shell used after those of engine.Departure.Touched, every third to fifth was among
 // these, of which there were less than a hundred. Call it after a final round.
 func (s *Source) Soon(touched []RemoteFault, most int) ([]RemoteFault, error) {
-	byID, size := s.byID(), uint64(PageSize())
+	byID, size := s.tasks.byID(), uint64(PageSize())
 	look := &looking{most: most, listed: map[RemoteFault]bool{}}
 	var there []RemoteFault
 	for _, w := range touched {

@@ -1,16 +1,13 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
@@ -35,9 +32,7 @@ type SourceConfig struct {
 // about 1 MiB per GiB. And for a process that the kernel cannot track by write-protection, or that lets
 // devices write to its memory, it holds 4 MiB per GiB.
 type Source struct {
-	config SourceConfig
-	tasks  map[int]*task
-	gone   []Task // tasks that have ended since the sink was last told
+	tasks  tasks
 	shared sharing
 	rounds int
 	began  time.Time
@@ -52,10 +47,12 @@ func NewSource(config SourceConfig) *Source {
 	if config.Open == nil {
 		config.Open = inject.OpenUserfault
 	}
-	s := &Source{config: config, tasks: map[int]*task{}, ordering: usualOrdering()}
 	if config.Tracking == "" {
-		s.config.Tracking, _ = BestTracking()
+		config.Tracking, _ = BestTracking()
 	}
+	s := &Source{ordering: usualOrdering()}
+	s.tasks = tasks{config: config, leaving: &s.leaving, all: map[int]*task{}}
+	s.shared.tasks = &s.tasks
 	return s
 }
 
@@ -75,7 +72,8 @@ func (s *Source) Final(ctx context.Context, sink Sink) (RoundStats, error) {
 
 func (s *Source) round(ctx context.Context, sink Sink, frozen bool) (RoundStats, error) {
 	start := time.Now()
-	stats := RoundStats{Number: s.rounds, Final: frozen, Tracking: s.config.Tracking}
+	stats := RoundStats{Number: s.rounds, Final: frozen}
+	stats.Tracking = s.tasks.config.Tracking
 	if s.rounds > 0 {
 		stats.Interval = start.Sub(s.began)
 	}
@@ -84,23 +82,23 @@ func (s *Source) round(ctx context.Context, sink Sink, frozen bool) (RoundStats,
 	r := newReader(sink, &stats)
 	r.remote = &s.leaving
 	if !frozen && len(s.shared.objects) > 0 {
-		s.shared.watched = s.vantage()
+		s.shared.watched = s.tasks.vantage()
 	}
-	err := s.update(frozen, &stats)
+	err := s.tasks.update(frozen, &stats)
 	if err == nil {
-		err = s.tellGone(sink)
+		err = s.tasks.tellGone(sink)
 	}
 	if err == nil && !frozen {
-		err = s.lookForSharing(&stats)
+		err = s.tasks.lookForSharing(&stats)
 	}
-	for _, t := range s.inOrder() {
+	for _, t := range s.tasks.inOrder() {
 		if err != nil {
 			break
 		}
 		err = s.sendTask(ctx, t, r, frozen)
 	}
 	if err == nil {
-		err = s.sendShared(ctx, r, frozen)
+		err = s.shared.send(ctx, r, frozen)
 	}
 	stats.SentBytes = stats.contentBytes()
 	stats.Duration = time.Since(start)
@@ -109,15 +107,6 @@ func (s *Source) round(ctx context.Context, sink Sink, frozen bool) (RoundStats,
 		return stats, fmt.Errorf("round %d of the memory: %w", stats.Number, err)
 	}
 	return stats, nil
-}
-
-func (s *Source) inOrder() []*task {
-	all := make([]*task, 0, len(s.tasks))
-	for _, t := range s.tasks {
-		all = append(all, t)
-	}
-	slices.SortFunc(all, func(a, b *task) int { return cmp.Compare(a.id, b.id) })
-	return all
 }
 
 // sendTask finds, reads and sends the written pages of one process. A process that ends meanwhile is no
@@ -130,7 +119,7 @@ func (s *Source) sendTask(ctx context.Context, t *task, r *reader, frozen bool) 
 	if errors.Is(err, errStale) {
 		// The process has called execve since or during the attach.
 		r.drop()
-		if err = s.renew(t, frozen, r.stats); err == nil {
+		if err = s.tasks.renew(t, frozen, r.stats); err == nil {
 			err = s.sendPages(ctx, t, r)
 		}
 	}
@@ -162,10 +151,11 @@ func (s *Source) sendPages(ctx context.Context, t *task, r *reader) error {
 		return err
 	}
 	t.direct.begin(time.Now())
+	p := pass{t, r, s.ordering}
 	if s.ordered(t, r.stats.Final) {
-		err = s.sendOrdered(ctx, t, r, areas)
+		err = p.sendOrdered(ctx, areas)
 	} else {
-		err = s.sendInOrder(ctx, t, r, areas)
+		err = p.sendInOrder(ctx, areas)
 	}
 	if err != nil {
 		return err
@@ -175,72 +165,8 @@ func (s *Source) sendPages(ctx context.Context, t *task, r *reader) error {
 	return t.hold(areas, r.stats.Final)
 }
 
-// sendInOrder sends the written pages of all mappings as they are found.
-func (s *Source) sendInOrder(ctx context.Context, t *task, r *reader, areas []area) error {
-	for _, m := range areas {
-		if err := s.sendArea(ctx, t, r, m); err != nil {
-			return err
-		}
-	}
-	r.stats.TakenAlong += t.along.count()
-	t.along = nil
-	return nil
-}
-
-// beginArea prepares reading pages of a mapping that the tracker has found.
-func (s *Source) beginArea(t *task, r *reader) {
-	r.begin(t, func(address uint64, content []byte) bool {
-		t.direct.remember(address, content)
-		return t.tracker.changed(address, content)
-	})
-}
-
-func (s *Source) sendArea(ctx context.Context, t *task, r *reader, m area) error {
-	s.beginArea(t, r)
-	err := t.tracker.written(t.pagemap, m, func(ranges []kernel.PageRange) error {
-		t.direct.note(ranges, time.Now())
-		t.holdToo(ranges)
-		for _, one := range ranges {
-			t.along.remove(one.Start, one.End)
-		}
-		return r.add(ctx, ranges)
-	})
-	if err == nil {
-		err = r.flush(ctx)
-	}
-	if err != nil || !t.direct.used {
-		return err
-	}
-	r.begin(t, func(address uint64, content []byte) bool {
-		if !t.direct.known.changed(address, content) {
-			return false
-		}
-		t.tracker.changed(address, content) // the tracker must know, too: the earlier content may come back
-		return true
-	})
-	err = t.direct.again(m, func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
-	if err != nil {
-		return err
-	}
-	return r.flush(ctx)
-}
-
-// renew starts again with a process whose memory is not the tracked one any more.
-func (s *Source) renew(t *task, frozen bool, stats *RoundStats) error {
-	if frozen {
-		t.refused = errors.New("it has called execve just before the freeze")
-		return t.track(Hashing, newHashing())
-	}
-	return s.attach(t, stats)
-}
-
 // Close ends all tracking, and leaves nothing in the processes. Page faults of running processes wait for
 // it, 25 ms per GiB, so call it outside the freeze. For killed processes it costs nothing.
 func (s *Source) Close() error {
-	errs := []error{s.shared.close()}
-	for pid, t := range s.tasks {
-		errs = append(errs, t.close())
-		delete(s.tasks, pid)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append([]error{s.shared.close()}, s.tasks.close()...)...)
 }

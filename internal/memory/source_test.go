@@ -92,7 +92,7 @@ func TestComplete(t *testing.T) {
 		stats.Pages > 0 {
 		t.Errorf("all was sent: %+v, %v", stats, err)
 	}
-	s.tasks[p.pid()].sent = pageSet{}
+	s.tasks.all[p.pid()].sent = pageSet{}
 	if _, err := s.Map(); err == nil {
 		t.Error("the map lists pages that were never sent")
 	}

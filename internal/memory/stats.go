@@ -32,6 +32,11 @@ type RoundStats struct {
 	// Interval is the time since the previous round began, in which Written was written. 0 in the first
 	// round.
 	Interval time.Duration
+	RoundTracking
+}
+
+// RoundTracking is how the processes were tracked in a round.
+type RoundTracking struct {
 	Stopped  time.Duration // the longest stop of a process, to attach to it
 	Attached int           // processes that are new in this round
 	Tracking Tracking      // of all processes except those in Refused

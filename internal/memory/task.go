@@ -23,21 +23,26 @@ type task struct {
 	refused  error    // why it is not tracked in the requested way; nil if it is
 	tries    int      // how often that was tried
 	stale    bool     // it has other memory than the tracker knows
-	sent     pageSet  // pages that were sent, or are remote
-	held     pageSet  // since the freeze: pages with content; nil while it runs
-	remote   pageSet  // of those in sent: pages left at the source, whose present content the target lacks
-	hot      pageSet  // recently written pages: the remote ones count
-	along    pageSet  // pages that were written in the last round before they left in it
-	scanned  bool     // all of its memory was scanned since it is tracked
-	carried  bool     // content of it was sent since it is tracked
-	hectic   bool     // it writes so much that no order of its pages helps
-	direct   directIO
-	shares   bool // it shares some pages with other processes, copy-on-write
-
-	heldAreas []area // areas searched for held
+	pages
+	scanned bool // all of its memory was scanned since it is tracked
+	carried bool // content of it was sent since it is tracked
+	hectic  bool // it writes so much that no order of its pages helps
+	direct  directIO
+	shares  bool // it shares some pages with other processes, copy-on-write
 
 	frozen bool              // in the last round
 	locked *[]kernel.Mapping // while it is frozen; nil: not known
+}
+
+// pages says which pages of a task are where.
+type pages struct {
+	sent   pageSet // pages that were sent, or are remote
+	held   pageSet // since the freeze: pages with content; nil while it runs
+	remote pageSet // of those in sent: pages left at the source, whose present content the target lacks
+	hot    pageSet // recently written pages: the remote ones count
+	along  pageSet // pages that were written in the last round before they left in it
+
+	heldAreas []area // areas searched for held
 }
 
 // openTask opens a process. It returns nil for a process without memory: a zombie, or an ended one.
@@ -50,7 +55,7 @@ func openTask(pid int) (*task, error) {
 		return nil, err
 	}
 	t := &task{id: Task(process.NamespaceID), pid: pid, name: process.Name, started: process.StartTicks,
-		sent: pageSet{}, remote: pageSet{}, hot: pageSet{}}
+		pages: pages{sent: pageSet{}, remote: pageSet{}, hot: pageSet{}}}
 	if process.State == 'Z' && process.Threads <= 1 {
 		return nil, nil
 	}

@@ -16,7 +16,7 @@ type Use struct {
 // freeze.
 func (s *Source) Use() (Use, error) {
 	var all Use
-	for pid := range s.tasks {
+	for pid := range s.tasks.all {
 		one, err := kernel.ReadPrivateUse(pid)
 		if ignoreGone(err) != nil {
 			return Use{}, err
@@ -35,11 +35,11 @@ const leastSharing = 256 << 10
 
 // lookForSharing finds out which processes share pages copy-on-write. Their pages are read differently: see
 // task.read. It runs when there are new processes.
-func (s *Source) lookForSharing(stats *RoundStats) error {
-	if stats.Attached == 0 || len(s.tasks) < 2 {
+func (s *tasks) lookForSharing(stats *RoundStats) error {
+	if stats.Attached == 0 || len(s.all) < 2 {
 		return nil
 	}
-	for pid, t := range s.tasks {
+	for pid, t := range s.all {
 		use, err := kernel.ReadPrivateUse(pid)
 		if ignoreGone(err) != nil {
 			return err

@@ -42,21 +42,18 @@ type vantage struct {
 // ticks of the kernel's clock.
 const timesStable = 50 * time.Millisecond
 
-// watchShared starts watching all objects.
-func (s *Source) watchShared() {
-	if len(s.shared.objects) == 0 {
-		return
-	}
-	for _, o := range s.shared.objects {
+// watchAll starts watching all objects.
+func (s *sharing) watchAll() {
+	for _, o := range s.objects {
 		o.watch = o.protect()
 	}
 }
 
 // vantage records the values that reveal unseen writers.
-func (s *Source) vantage() vantage {
+func (s *tasks) vantage() vantage {
 	v := vantage{faults: map[int]uint64{}}
 	var oldest *task
-	for pid, t := range s.tasks {
+	for pid, t := range s.all {
 		faults, err := kernel.ReadFaults(pid)
 		v.faults[pid], v.failed = faults, errors.Join(v.failed, err)
 		if oldest == nil || t.started < oldest.started || t.started == oldest.started && pid < oldest.pid {
@@ -76,10 +73,10 @@ func (s *Source) vantage() vantage {
 
 // unseen reports why there may have been writers since the last round that nobody has seen; empty if there
 // were none. The processes are frozen.
-func (s *Source) unseen() string {
-	before, now := s.shared.watched, s.shared.frozen
+func (s *sharing) unseen() string {
+	before, now := s.watched, s.frozen
 	switch {
-	case !s.shared.looked:
+	case !s.looked:
 		return "the mappings were not compared in the freeze"
 	case before.failed != nil || now.failed != nil:
 		return "the comparison of mappings failed"
@@ -87,7 +84,7 @@ func (s *Source) unseen() string {
 		return "processes or threads were started"
 	case !maps.Equal(before.faults, now.faults):
 		return "processes have run and may have written to it"
-	case s.directIO():
+	case s.tasks.directIO():
 		return "devices may write to it"
 	default:
 		return ""

@@ -61,15 +61,15 @@ const (
 // Begin starts watching, or starts again.
 func (w *Watcher) Begin() error {
 	s := w.source
-	if err := s.update(false, &RoundStats{}); err != nil {
+	if err := s.tasks.update(false, &RoundStats{}); err != nil {
 		return err
 	}
-	if len(s.tasks) > 1 {
-		if err := s.lookForSharing(&RoundStats{Attached: 1}); err != nil {
+	if len(s.tasks.all) > 1 {
+		if err := s.tasks.lookForSharing(&RoundStats{RoundTracking: RoundTracking{Attached: 1}}); err != nil {
 			return err
 		}
 	}
-	for _, t := range s.inOrder() {
+	for _, t := range s.tasks.inOrder() {
 		if err := ignoreGone(w.arm(t)); err != nil {
 			return t.describe(err)
 		}
@@ -103,12 +103,12 @@ func (w *Watcher) arm(t *task) error {
 // Written returns what was written.
 func (w *Watcher) Written() (Written, error) {
 	var all Written
-	pids, err := w.source.config.Processes()
+	pids, err := w.source.tasks.config.Processes()
 	if err != nil {
 		return all, err
 	}
 	for _, pid := range pids {
-		if w.source.tasks[pid] == nil { // all of its memory is new
+		if w.source.tasks.all[pid] == nil { // all of its memory is new
 			use, err := kernel.ReadPrivateUse(pid)
 			if ignoreGone(err) != nil {
 				return all, err
@@ -116,7 +116,7 @@ func (w *Watcher) Written() (Written, error) {
 			all.Bytes += float64(use.Parts)
 		}
 	}
-	for _, t := range w.source.inOrder() {
+	for _, t := range w.source.tasks.inOrder() {
 		pages, err := w.count(t)
 		if ignoreGone(err) != nil {
 			return all, t.describe(err)
@@ -250,7 +250,7 @@ func (w *Watcher) choose(n, pages int, shared bool, wanted func(*task) bool) (sp
 	}
 	var all []found
 	var total uint64
-	for _, t := range w.source.inOrder() {
+	for _, t := range w.source.tasks.inOrder() {
 		err := w.eachRange(t, shared, wanted(t), func(r kernel.PageRange) {
 			all = append(all, found{t, r})
 			total += (r.End - r.Start) / uint64(PageSize())

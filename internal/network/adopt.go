@@ -33,7 +33,7 @@ func (n *Network) Adopt(ctx context.Context, id, netns string, address Address) 
 			return fmt.Errorf("adopt container %s: %w", id, err)
 		}
 	}
-	err := n.adopt(ctx, id, path, netns, address)
+	err := n.containers.adopt(ctx, id, path, netns, address)
 	if err == nil {
 		err = n.Route(address.IP, Local(id))
 	}
@@ -43,16 +43,16 @@ func (n *Network) Adopt(ctx context.Context, id, netns string, address Address) 
 	return nil
 }
 
-func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Address) error {
+func (n *containers) adopt(ctx context.Context, id, path, theirs string, address Address) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if n.containers[id] != nil {
+	if n.all[id] != nil {
 		return nil
 	}
-	for other, attached := range n.containers {
+	for other, attached := range n.all {
 		if attached.address.IP == address.IP {
 			return fmt.Errorf("%w: container %s has it here", ErrAddressTaken, other)
 		}
@@ -81,12 +81,12 @@ func (n *Network) adopt(ctx context.Context, id, path, theirs string, address Ad
 		configureInside(handle, inside, address)); err != nil {
 		return err
 	}
-	n.containers[id] = &attachment{address: address, device: containerDevice(id)}
+	n.all[id] = &attachment{address: address, device: containerDevice(id)}
 	return nil
 }
 
 // takePair gives the node's end of a veth pair the settings of makePair.
-func (n *Network) takePair(handle *netlink.Handle, id string, address Address) error {
+func (n *containers) takePair(handle *netlink.Handle, id string, address Address) error {
 	eth0, err := handle.LinkByName(pool.InsideDevice)
 	if err != nil {
 		return fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
@@ -118,7 +118,7 @@ func (n *Network) takePair(handle *netlink.Handle, id string, address Address) e
 }
 
 // rename renames a device. Before Linux 6.2, the device has to be down for a moment.
-func (n *Network) rename(link netlink.Link, name string) error {
+func (n *containers) rename(link netlink.Link, name string) error {
 	err := n.links.LinkSetName(link, name)
 	if !errors.Is(err, unix.EBUSY) {
 		return err

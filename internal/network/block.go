@@ -67,8 +67,8 @@ const (
 func BlockNamespace(path string) error { return blockNamespace(path, true) }
 
 // blockAll blocks the namespaces of all containers here that have the address.
-func (n *Network) blockAll(ip netip.Addr) error {
-	for id, attached := range n.containers {
+func (n *containers) blockAll(ip netip.Addr) error {
+	for id, attached := range n.all {
 		if attached.address.IP != ip {
 			continue
 		}
@@ -82,7 +82,7 @@ func (n *Network) blockAll(ip netip.Addr) error {
 }
 
 // unblock undoes blockNamespace. It is idempotent.
-func (n *Network) unblock(id string, attached *attachment) error {
+func (n *containers) unblock(id string, attached *attachment) error {
 	if !attached.blocked {
 		return nil
 	}

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/filter"
 	"github.com/godwit/godwit/internal/network/flows"
+	"github.com/godwit/godwit/internal/network/foreign"
 	"github.com/godwit/godwit/internal/network/namespace"
 	"github.com/godwit/godwit/internal/network/pool"
 	"github.com/godwit/godwit/internal/network/rtnl"
@@ -29,28 +29,26 @@ type Bridged struct {
 	Ports     []Published // of this node, by which it was reachable before it left
 }
 
-// bridged is the record of such a container. Records are kept in a file, because connections that came in
-// through this node continue through it for as long as they last.
-type bridged struct {
-	Container string      `json:"container"`
-	Address   netip.Addr  `json:"address"`
-	Here      bool        `json:"here"`             // its network namespace is at NetnsPath
-	MTU       int         `json:"mtu,omitempty"`    // of its routes
-	Bridge    string      `json:"bridge,omitempty"` // on which this node answers ARP for it meanwhile
-	Via       int         `json:"via,omitempty"`    // number of the node that has it; 0: this node
-	Origin    int         `json:"origin,omitempty"` // number of the node from which it last arrived; 0: none
-	Ports     []Published `json:"ports,omitempty"`
-	Arriving  bool        `json:"arriving,omitempty"`  // not known yet whether it will run here
-	Returning bool        `json:"returning,omitempty"` // this node forwarded to it; does so again on undo
-	Before    int         `json:"before,omitempty"`    // the previous Origin
-	closing   bool        // its engine is about to forget it
+// onBridges lets containers on bridges of their engines keep their addresses when they move. The node's lock
+// guards it.
+type onBridges struct {
+	*node
+	containers *containers
+	records    *records
+	plugs      *plugs
+	routed     *routedNetworks
+	neighbours *neighbours
+	passages   *foreign.Passes
+
+	unfinished bool // places not saved, or unknown to the packet filter
+	unrouted   bool // something that routed networks need has failed
 }
 
 // AdoptBridged records a container on a bridge of its engine, whose network namespace is netns. From then
 // on its address can be held and routed like those of the pool. AdoptBridged changes nothing that the
 // engine has made. A container that comes from another node receives and sends nothing until Route says
 // that it is here.
-func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) error {
+func (n *onBridges) AdoptBridged(ctx context.Context, netns string, own Bridged) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	err := n.checkBridged(own)
@@ -58,7 +56,7 @@ func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) e
 		err = ctx.Err()
 	}
 	if err == nil {
-		if err = n.adoptBridged(netns, own); err != nil && n.containers[own.Container] == nil {
+		if err = n.adoptBridged(netns, own); err != nil && n.containers.all[own.Container] == nil {
 			err = errors.Join(err, namespace.Remove(n.NetnsPath(own.Container))) // nobody else will
 		}
 	}
@@ -70,7 +68,7 @@ func (n *Network) AdoptBridged(ctx context.Context, netns string, own Bridged) e
 
 // checkBridged refuses an address that a container on a bridge cannot have: the other node names the
 // address.
-func (n *Network) checkBridged(own Bridged) error {
+func (n *onBridges) checkBridged(own Bridged) error {
 	ip := own.Address
 	switch {
 	case !pool.ValidID.MatchString(own.Container):
@@ -81,7 +79,7 @@ func (n *Network) checkBridged(own Bridged) error {
 	case len(own.Ports) > maxPublished:
 		return fmt.Errorf("%d published ports are %w: at most %d", len(own.Ports), ErrInvalid, maxPublished)
 	}
-	if at := n.bridged[ip]; at != nil && at.Container != own.Container {
+	if at, is := n.records.at(ip); is && at.Container != own.Container {
 		to, away := n.tunnel.Peers()[at.Via]
 		switch {
 		case at.Here && !n.hasEnded(at):
@@ -101,25 +99,26 @@ func (n *Network) checkBridged(own Bridged) error {
 }
 
 // hasEnded reports whether the engine has taken away the connection of a container that is here.
-func (n *Network) hasEnded(one *bridged) bool {
-	_, _, err := n.bridgeOf(n.NetnsPath(one.Container), one.Address)
+func (n *onBridges) hasEnded(one bridged) bool {
+	_, _, err := n.containers.bridgeOf(n.NetnsPath(one.Container), one.Address)
 	return errors.Is(err, ErrInvalid) || rtnl.IsLinkNotFound(err)
 }
 
-func (n *Network) adoptBridged(netns string, own Bridged) error {
+func (n *onBridges) adoptBridged(netns string, own Bridged) error {
 	path := n.NetnsPath(own.Container)
 	if !namespace.SameFile(path, netns) {
 		if err := errors.Join(namespace.Remove(path), namespace.Bind(netns, path)); err != nil {
 			return err
 		}
 	}
-	bridge, mtu, err := n.bridgeOf(path, own.Address)
+	bridge, mtu, err := n.containers.bridgeOf(path, own.Address)
 	if err != nil {
 		return err
 	}
-	one, known := bridged{Container: own.Container, Address: own.Address}, n.bridged[own.Address]
-	if known != nil && known.Container == own.Container {
-		one = *known
+	one := bridged{Container: own.Container, Address: own.Address}
+	known, is := n.records.at(own.Address)
+	if is && known.Container == own.Container {
+		one = known
 	}
 	attached := &attachment{address: Address{IP: own.Address, MTU: mtu}, device: bridge, bridged: true}
 	if own.From == "" {
@@ -127,24 +126,24 @@ func (n *Network) adoptBridged(netns string, own Bridged) error {
 	} else if err := n.arriveBridged(path, own.From, &one, attached); err != nil {
 		return err
 	}
-	if known != nil && known.Container != own.Container {
+	if is && known.Container != own.Container {
 		if err := n.replaced(known); err != nil {
 			return err
 		}
 	}
 	one.Here, one.MTU = true, attached.address.MTU
-	if err := n.noteBridged(&one, attached); err != nil {
+	if err := n.noteBridged(one, attached); err != nil {
 		return err
 	}
-	n.contradict()
+	n.neighbours.contradict()
 	return errors.Join(n.filterBridged(), n.passages.Make())
 }
 
 // replaced forgets a container whose address another container has now.
-func (n *Network) replaced(one *bridged) error {
+func (n *onBridges) replaced(one bridged) error {
 	err := n.forgetBridged(one.Address)
-	if n.containers[one.Container] != nil {
-		delete(n.containers, one.Container)
+	if n.containers.all[one.Container] != nil {
+		delete(n.containers.all, one.Container)
 		err = errors.Join(err, namespace.Remove(n.NetnsPath(one.Container)))
 	}
 	return err
@@ -152,25 +151,17 @@ func (n *Network) replaced(one *bridged) error {
 
 // noteBridged records a container that is here. A container that cannot be written to the file is not
 // recorded.
-func (n *Network) noteBridged(one *bridged, attached *attachment) error {
-	known, was := n.bridged[one.Address], n.containers[one.Container]
-	n.bridged[one.Address], n.containers[one.Container] = one, attached
-	err := n.saveBridged()
-	if err == nil {
-		return nil
+func (n *onBridges) noteBridged(one bridged, attached *attachment) error {
+	if err := n.records.note(one); err != nil {
+		return err
 	}
-	if n.bridged[one.Address] = known; known == nil {
-		delete(n.bridged, one.Address)
-	}
-	if n.containers[one.Container] = was; was == nil {
-		delete(n.containers, one.Container)
-	}
-	return err
+	n.containers.all[one.Container] = attached
+	return nil
 }
 
 // arriveBridged blocks the namespace of an arriving container, and limits it to packets that fit into the
 // tunnel.
-func (n *Network) arriveBridged(path, from string, one *bridged, attached *attachment) error {
+func (n *onBridges) arriveBridged(path, from string, one *bridged, attached *attachment) error {
 	origin := 0
 	for _, peer := range n.tunnel.Peers() {
 		if peer.Name == from {
@@ -199,58 +190,24 @@ func (n *Network) arriveBridged(path, from string, one *bridged, attached *attac
 	return errors.Join(blockNamespace(path, true), narrowRoutes(handle, attached.address))
 }
 
-// bridgeOf finds the bridge device of a container on this node, and the MTU of its interface.
-func (n *Network) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, err error) {
-	inside, err := namespace.Open(path)
-	if err != nil {
-		return "", 0, err
-	}
-	defer func() { _ = inside.Close() }()
-	handle, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
-	if err != nil {
-		return "", 0, fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
-	}
-	defer handle.Close()
-	eth0, err := handle.LinkByName(pool.InsideDevice)
-	if err != nil {
-		return "", 0, fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
-	}
-	addresses, err := rtnl.AddressesOf(handle, eth0, netlink.FAMILY_V4)
-	has := func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }
-	if err != nil || !slices.ContainsFunc(addresses, has) {
-		return "", 0, errors.Join(err,
-			fmt.Errorf("the container's %s is %w: it does not have that address", pool.InsideDevice,
-				ErrInvalid))
-	}
-	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
-	if err != nil || outside.Type() != "veth" || outside.Attrs().MasterIndex == 0 {
-		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: its other end is on no "+
-			"bridge of this node", pool.InsideDevice, ErrInvalid))
-	}
-	master, err := n.links.LinkByIndex(outside.Attrs().MasterIndex)
-	if err != nil {
-		return "", 0, fmt.Errorf("find the bridge of device %s: %w", outside.Attrs().Name, err)
-	}
-	return master.Attrs().Name, eth0.Attrs().MTU, nil
-}
-
 // switchBridged is switchTo for a container on a bridge. On the container's own node, the engine's routes
 // lead to it.
-func (n *Network) switchBridged(one *bridged, to Destination) error {
+func (n *onBridges) switchBridged(one *bridged, to Destination) error {
 	ip := one.Address
 	if to.Container != "" {
-		if n.containers[to.Container] == nil || to.Container != one.Container {
+		if n.containers.all[to.Container] == nil || to.Container != one.Container {
 			return fmt.Errorf("route %s to %s: %w", ip, to, ErrNotAttached)
 		}
-		err := errors.Join(n.plug(ip, to.Container), n.routeHome(one))
+		err := errors.Join(n.plugs.plug(ip, to.Container), n.routeHome(*one))
 		if err != nil {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
 		one.Via, one.Arriving = 0, false
+		n.records.put(*one)
 		n.finaliseBridgedLater()
-		return n.bridges.Unclaim(n.containers[to.Container].device, ip)
+		return n.bridges.Unclaim(n.containers.all[to.Container].device, ip)
 	}
-	route, err := n.routeTo(rtnl.HostNet(ip), to, unix.RT_TABLE_MAIN, ip)
+	route, err := n.plugs.routeTo(rtnl.HostNet(ip), to, unix.RT_TABLE_MAIN, ip)
 	if err == nil {
 		err = n.links.RouteReplace(route)
 	}
@@ -262,10 +219,12 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 			one.Via = peer.Number
 		}
 	}
+	n.records.put(*one)
 	n.finaliseBridgedLater()
-	err = n.blockAll(ip)
-	if attached := n.containers[one.Container]; attached != nil {
+	err = n.containers.blockAll(ip)
+	if attached := n.containers.all[one.Container]; attached != nil {
 		one.Bridge = attached.device
+		n.records.put(*one)
 		err = errors.Join(err, n.bridges.Claim(one.Bridge, ip))
 	}
 	return err
@@ -274,9 +233,9 @@ func (n *Network) switchBridged(one *bridged, to Destination) error {
 // routeHome routes to a container on a bridge here as its engine does: by the route of the bridge. It needs
 // a route of its own only if the address is in the part of a routed network from which another node assigns
 // addresses.
-func (n *Network) routeHome(one *bridged) error {
-	attached := n.containers[one.Container]
-	if !n.isGuest(one.Address) || attached == nil {
+func (n *onBridges) routeHome(one bridged) error {
+	attached := n.containers.all[one.Container]
+	if !n.routed.isGuest(one.Address) || attached == nil {
 		return n.routes.RemoveRoutes(rtnl.IsHostRoute(one.Address))
 	}
 	bridge, err := n.links.LinkByName(attached.device)
@@ -294,30 +253,29 @@ func (n *Network) routeHome(one *bridged) error {
 // detachBridged gives up the connection of a container on a bridge, because its engine has removed the
 // container or never made it. If the container is at another node, this node keeps forwarding to it, also
 // from its published ports.
-func (n *Network) detachBridged(id string, ip netip.Addr) error {
-	one, device := n.bridged[ip], n.containers[id].device
-	delete(n.containers, id)
+func (n *onBridges) detachBridged(id string, ip netip.Addr) error {
+	device := n.containers.all[id].device
+	delete(n.containers.all, id)
 	err := namespace.Remove(n.NetnsPath(id))
-	if one == nil || one.Container != id {
+	one, is := n.records.at(ip)
+	if !is || one.Container != id {
 		return err
 	}
 	one.Here, one.closing = false, false
+	n.records.put(one)
 	if one.Via == 0 {
-		return errors.Join(err, n.forgetBridged(ip), n.sendHome(device, ip))
+		return errors.Join(err, n.forgetBridged(ip), n.neighbours.sendHome(device, ip))
 	}
-	return errors.Join(err, n.saveBridged(), n.filterBridged())
+	return errors.Join(err, n.records.save(), n.filterBridged())
 }
 
 // ResaveConntrack saves the conntrack entries of a container that has been here before: see SaveConntrack.
 // Call it before an engine creates the container here again, because the engine may delete the entries
 // (Docker since 23: libnetwork's clearConntrackEntries), and before the engine removes the container
 // because its return is undone. For any other container it saves nothing.
-func (n *Network) ResaveConntrack(id string, ip netip.Addr) error {
-	n.mu.Lock()
-	one := n.bridged[ip]
-	returns := one != nil && one.Container == id && (one.Returning || one.Via != 0)
-	n.mu.Unlock()
-	if !returns {
+func (n *onBridges) ResaveConntrack(id string, ip netip.Addr) error {
+	one, is := n.records.at(ip)
+	if !is || one.Container != id || !one.Returning && one.Via == 0 {
 		return nil
 	}
 	return n.SaveConntrack(ip)
@@ -326,14 +284,15 @@ func (n *Network) ResaveConntrack(id string, ip netip.Addr) error {
 // SaveConntrack saves the conntrack entries of a container on a bridge, and accepts no new connections
 // through its published ports, until Detach. Call it before the engine removes the container. The packet
 // filter restores the entries: see package flows.
-func (n *Network) SaveConntrack(ip netip.Addr) error {
+func (n *onBridges) SaveConntrack(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	one := n.bridged[ip]
-	if one == nil {
+	one, is := n.records.at(ip)
+	if !is {
 		return nil
 	}
 	one.closing = true
+	n.records.put(one)
 	if err := n.filterBridged(); err != nil {
 		return err
 	}
@@ -341,45 +300,38 @@ func (n *Network) SaveConntrack(ip netip.Addr) error {
 }
 
 // flows are the saved conntrack entries of this node.
-func (n *Network) flows() flows.Flows { return flows.Flows{Namespace: n.ns, Number: n.pool.Number} }
+func (n *onBridges) flows() flows.Flows { return flows.Flows{Namespace: n.ns, Number: n.pool.Number} }
 
 // GiveBack makes this node forward again to a container whose return is undone: the container is still at
 // the node from which it was to come. Detach follows. If this node did not forward to the container,
 // GiveBack does nothing, and Detach does the work.
-func (n *Network) GiveBack(id string, ip netip.Addr, source string) error {
+func (n *onBridges) GiveBack(id string, ip netip.Addr, source string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	one := n.bridged[ip]
-	if one == nil || one.Container != id || !one.Returning && one.Via == 0 {
+	one, is := n.records.at(ip)
+	if !is || one.Container != id || !one.Returning && one.Via == 0 {
 		return nil
 	}
 	if n.holds.Holding(ip) {
 		return fmt.Errorf("give %s back to %s: %w", ip, source, ErrHeld)
 	}
-	if err := n.switchBridged(one, Via(source)); err != nil {
+	if err := n.switchBridged(&one, Via(source)); err != nil {
 		return err
 	}
 	one.undone()
 	one.closing = false
-	return errors.Join(n.saveBridged(), n.filterBridged())
-}
-
-// undone marks a container as not having come back.
-func (one *bridged) undone() {
-	if one.Returning {
-		one.Origin = one.Before
-	}
-	one.Arriving, one.Returning, one.Before = false, false, 0
+	n.records.put(one)
+	return errors.Join(n.records.save(), n.filterBridged())
 }
 
 // forgetBridged removes everything that exists for the address of a container on a bridge.
-func (n *Network) forgetBridged(ip netip.Addr) error {
-	one := n.bridged[ip]
-	delete(n.bridged, ip)
+func (n *onBridges) forgetBridged(ip netip.Addr) error {
+	one, _ := n.records.at(ip)
+	n.records.drop(ip)
 	err := errors.Join(n.bridges.Unclaim(one.Bridge, ip), n.routes.RemoveRoutes(rtnl.IsHostRoute(ip)),
-		n.flows().Forget(ip, len(n.bridged) == 0),
-		n.saveBridged(), n.filterBridged())
-	if len(n.bridged)+len(n.routed) == 0 {
+		n.flows().Forget(ip, n.records.count() == 0),
+		n.records.save(), n.filterBridged())
+	if n.records.count()+len(n.routed.list) == 0 {
 		err = errors.Join(err, n.passages.Remove())
 	}
 	return err
@@ -387,11 +339,11 @@ func (n *Network) forgetBridged(ip netip.Addr) error {
 
 // KeepBridged records the new network namespace of a container on a bridge that had come here and was
 // restarted since.
-func (n *Network) KeepBridged(netns, id string, ip netip.Addr) error {
+func (n *onBridges) KeepBridged(netns, id string, ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	one := n.bridged[ip]
-	if one == nil || one.Container != id || n.containers[id] == nil ||
+	one, is := n.records.at(ip)
+	if !is || one.Container != id || n.containers.all[id] == nil ||
 		namespace.SameFile(n.NetnsPath(id), netns) {
 		return nil
 	}
@@ -404,15 +356,15 @@ func (n *Network) KeepBridged(netns, id string, ip netip.Addr) error {
 
 // LetGo leaves a container that stays here to its engine. If the container came from another node, LetGo
 // does nothing, because connections that came in at that node still go through it. LetGo is idempotent.
-func (n *Network) LetGo(id string) error {
+func (n *onBridges) LetGo(id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	attached := n.containers[id]
+	attached := n.containers.all[id]
 	if attached == nil || !attached.bridged {
 		return nil
 	}
-	one := n.bridged[attached.address.IP]
-	if one != nil && (one.Origin != 0 || one.Via != 0) {
+	one, is := n.records.at(attached.address.IP)
+	if is && (one.Origin != 0 || one.Via != 0) {
 		return nil
 	}
 	return n.detachBridged(id, attached.address.IP)
@@ -420,10 +372,10 @@ func (n *Network) LetGo(id string) error {
 
 // ForgetBridged ends the forwarding to a container on a bridge at another node, because the container is
 // gone or its address belongs to another container.
-func (n *Network) ForgetBridged(ip netip.Addr) error {
+func (n *onBridges) ForgetBridged(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if one := n.bridged[ip]; one == nil || one.Here {
+	if one, is := n.records.at(ip); !is || one.Here {
 		return nil
 	}
 	return n.forgetBridged(ip)
@@ -431,16 +383,17 @@ func (n *Network) ForgetBridged(ip netip.Addr) error {
 
 // routeBridged makes the routes to routed networks and to containers on bridges. A restarted node has no
 // routes to containers at peers.
-func (n *Network) routeBridged() error {
-	errs := []error{n.routeNetworks()}
-	for ip, one := range n.bridged {
+func (n *onBridges) routeBridged() error {
+	errs := []error{n.routed.routeNetworks()}
+	for _, one := range n.records.list() {
+		ip := one.Address
 		_, away := n.tunnel.Peers()[one.Via]
 		switch {
 		case n.holds.Has(ip):
 		case away:
 			errs = append(errs, n.links.RouteReplace(n.routes.Via(rtnl.HostNet(ip), one.Via,
 				unix.RT_TABLE_MAIN)))
-		case one.Here && one.Via == 0 && !n.containers[one.Container].blocked:
+		case one.Here && one.Via == 0 && !n.containers.all[one.Container].blocked:
 			errs = append(errs, n.routeHome(one))
 		}
 	}
@@ -448,15 +401,15 @@ func (n *Network) routeBridged() error {
 }
 
 // filterBridged updates the packet filter.
-func (n *Network) filterBridged() error { return n.filter.SetBridged(n.bridgedFilter()) }
+func (n *onBridges) filterBridged() error { return n.filter.SetBridged(n.bridgedFilter()) }
 
 // bridgedFilter describes containers on bridges and routed networks for the packet filter.
-func (n *Network) bridgedFilter() (containers []filter.Bridged, routed []netip.Prefix) {
-	for ip, one := range n.bridged {
-		containers = append(containers, filter.Bridged{Address: ip, Here: one.Here, Via: one.Via,
+func (n *onBridges) bridgedFilter() (containers []filter.Bridged, routed []netip.Prefix) {
+	for _, one := range n.records.list() {
+		containers = append(containers, filter.Bridged{Address: one.Address, Here: one.Here, Via: one.Via,
 			Origin: one.Origin, Ports: one.Ports, Closing: one.closing})
 	}
-	for _, one := range n.routed {
+	for _, one := range n.routed.list {
 		routed = append(routed, one.Subnet)
 	}
 	return containers, routed

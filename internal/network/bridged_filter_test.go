@@ -46,7 +46,7 @@ func (s *site) away(ip netip.Addr, ports ...Published) {
 	a, b := s.nodes["a"], s.nodes["b"]
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.bridged[ip] = &bridged{Container: "gone", Address: ip, Via: a.config.NodeNumber, Ports: ports}
+	b.records.put(bridged{Container: "gone", Address: ip, Via: a.config.NodeNumber, Ports: ports})
 	must(s.t, os.MkdirAll(b.config.StateDir, 0o700))
 	must(s.t, b.filterBridged())
 	must(s.t, b.routeBridged())

@@ -5,11 +5,9 @@ import (
 )
 
 // IsBridged reports whether the container is recorded as being on a bridge.
-func (n *Network) IsBridged(id string, ip netip.Addr) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	one := n.bridged[ip]
-	return one != nil && one.Container == id
+func (n *onBridges) IsBridged(id string, ip netip.Addr) bool {
+	one, is := n.records.at(ip)
+	return is && one.Container == id
 }
 
 // BridgedPlace says where a container on a bridge is.
@@ -26,14 +24,12 @@ type BridgedPlace struct {
 func (p BridgedPlace) Stable() bool { return p.Here && p.Came && !p.Arriving && p.Via == "" }
 
 // BridgedPlaces lists the recorded containers on bridges.
-func (n *Network) BridgedPlaces() []BridgedPlace {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (n *onBridges) BridgedPlaces() []BridgedPlace {
 	var all []BridgedPlace
-	for ip, one := range n.bridged {
+	for _, one := range n.records.list() {
 		all = append(all, BridgedPlace{
-			Container: one.Container, Address: ip, Here: one.Here, Via: n.tunnel.Peers()[one.Via].Name,
-			Came: one.Origin != 0, Arriving: one.Arriving,
+			Container: one.Container, Address: one.Address, Here: one.Here,
+			Via: n.tunnel.Peers()[one.Via].Name, Came: one.Origin != 0, Arriving: one.Arriving,
 		})
 	}
 	return all

@@ -7,10 +7,10 @@ import (
 
 // YieldPorts stops forwarding from ports of containers that have left if containers that are here have
 // these ports now. It returns those ports.
-func (n *Network) YieldPorts(taken []Published) (yielded []Published, err error) {
+func (n *onBridges) YieldPorts(taken []Published) (yielded []Published, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, one := range n.bridged {
+	for _, one := range n.records.list() {
 		if one.Here {
 			continue
 		}
@@ -23,21 +23,22 @@ func (n *Network) YieldPorts(taken []Published) (yielded []Published, err error)
 			}
 		}
 		one.Ports = kept
+		n.records.put(one)
 	}
 	if len(yielded) == 0 {
 		return nil, nil
 	}
-	return yielded, errors.Join(n.saveBridged(), n.filterBridged())
+	return yielded, errors.Join(n.records.save(), n.filterBridged())
 }
 
 // ForgetStrangers ends the forwarding to containers at nodes that no longer exist.
-func (n *Network) ForgetStrangers(member func(number int) bool) error {
+func (n *onBridges) ForgetStrangers(member func(number int) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var errs []error
-	for ip, one := range n.bridged {
+	for _, one := range n.records.list() {
 		if !one.Here && !member(one.Via) {
-			errs = append(errs, n.forgetBridged(ip))
+			errs = append(errs, n.forgetBridged(one.Address))
 		}
 	}
 	return errors.Join(errs...)

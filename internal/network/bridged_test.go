@@ -68,13 +68,11 @@ func (s *site) hostRoute(node string, ip netip.Addr) (gateway string, there bool
 // record returns a node's record of an address.
 func (s *site) record(node string, ip netip.Addr) bridged {
 	s.t.Helper()
-	n := s.nodes[node]
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.bridged[ip] == nil {
+	one, is := s.nodes[node].records.at(ip)
+	if !is {
 		s.t.Fatalf("%s remembers nothing of %s", node, ip)
 	}
-	return *n.bridged[ip]
+	return one
 }
 
 // sendAway moves a container with a published port from node a to b.
@@ -173,7 +171,7 @@ func TestAdoptBridgedRefused(t *testing.T) {
 			!errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
-		if places := a.BridgedPlaces(); len(places) != 0 || len(a.containers) != 0 {
+		if places := a.BridgedPlaces(); len(places) != 0 || len(a.containers.all) != 0 {
 			t.Errorf("%s: left: %+v", name, places)
 		}
 		if _, err := os.Stat(a.NetnsPath("one")); !errors.Is(err, os.ErrNotExist) {
@@ -356,7 +354,7 @@ func TestBridgedSavedLater(t *testing.T) {
 	a := s.nodes["a"]
 	ip, _ := s.sendAway("one", "first", "172.30.0.2")
 	a.background.Wait()
-	path := a.bridgedPath()
+	path := a.records.path
 	must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
 	must(t, a.Route(ip, Via("c")))
 	a.background.Wait()
@@ -364,7 +362,7 @@ func TestBridgedSavedLater(t *testing.T) {
 		t.Error("it is written into a directory")
 	}
 	must(t, errors.Join(os.Remove(path), a.KeepPassing()))
-	if all, err := a.readBridged(); err != nil || len(all) != 1 || all[0].Via != 3 {
+	if all, err := a.records.read(); err != nil || len(all) != 1 || all[0].Via != 3 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -393,17 +391,17 @@ func TestBridgedFileBroken(t *testing.T) {
 			makeTestNamespace(t, s.dir, "a")
 			n, err := open(s.config("a"))
 			must(t, err)
-			file(t, n.bridgedPath(), c.content)
+			file(t, n.records.path, c.content)
 			must(t, n.recoverBridged())
-			kept := n.bridged[netip.MustParseAddr("172.30.0.2")]
-			if (kept != nil) != c.kept || c.kept &&
-				(kept.Container != "one" || kept.Via != 2 || len(kept.Ports) != 1) || len(n.bridged) > 1 {
-				t.Errorf("kept: %+v", n.bridged)
+			kept, is := n.records.at(netip.MustParseAddr("172.30.0.2"))
+			if is != c.kept || c.kept &&
+				(kept.Container != "one" || kept.Via != 2 || len(kept.Ports) != 1) || n.records.count() > 1 {
+				t.Errorf("kept: %+v", n.records.list())
 			}
-			if _, err := os.Stat(n.bridgedPath() + ".unreadable"); (err == nil) != c.aside {
+			if _, err := os.Stat(n.records.path + ".unreadable"); (err == nil) != c.aside {
 				t.Errorf("moved aside: %v", err)
 			}
-			must(t, errors.Join(n.saveBridged(), n.Close()))
+			must(t, errors.Join(n.records.save(), n.Close()))
 		})
 	}
 }
@@ -416,16 +414,14 @@ func TestBridgedFileLimit(t *testing.T) {
 	ports := slices.Repeat([]Published{{Protocol: "tcp", HostPort: 8080, ContainerPort: 80}},
 		maxPublished)
 	path := s.onBridge("a", "first", "172.30.0.2/24")
-	a.mu.Lock()
-	for at := netip.MustParseAddr("172.31.0.1"); len(a.bridged) < 100; at = at.Next() { // some 50 KB each
-		a.bridged[at] = &bridged{Container: "other", Address: at, Via: 2, Ports: ports}
+	for at := netip.MustParseAddr("172.31.0.1"); a.records.count() < 100; at = at.Next() { // some 50 KB each
+		a.records.put(bridged{Container: "other", Address: at, Via: 2, Ports: ports})
 	}
-	a.mu.Unlock()
 	if err := a.AdoptBridged(t.Context(), path,
 		Bridged{Container: "one", Address: ip, Ports: ports}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("%v, want a refusal", err)
 	}
-	if a.IsBridged("one", ip) || a.containers["one"] != nil {
+	if a.IsBridged("one", ip) || a.containers.all["one"] != nil {
 		t.Error("it is remembered")
 	}
 	must(t, a.Detach("one"))
@@ -483,9 +479,9 @@ func TestBridgedArrivingContradicted(t *testing.T) {
 		b.SetRoutedNetworks([]RoutedNetwork{{Device: engineBridge,
 			Subnet: netip.MustParsePrefix("10.89.0.0/16")}}))
 	s.must("b", "ip", "link", "add", "down", "type", "veth", "peer", "name", "down-peer")
+	b.records.put(bridged{Container: "broken", Address: broken, Arriving: true})
 	b.mu.Lock()
-	b.bridged[broken] = &bridged{Container: "broken", Address: broken, Arriving: true}
-	b.containers["broken"] = &attachment{device: "down", bridged: true}
+	b.containers.all["broken"] = &attachment{device: "down", bridged: true}
 	b.mu.Unlock()
 	must(t, b.AdoptBridged(t.Context(), s.onBridge("b", "comes", "10.89.1.2/16"),
 		Bridged{Container: "one", Address: ip, From: "a"}))

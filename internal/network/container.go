@@ -24,6 +24,21 @@ import (
 	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
+// containers are the containers that are attached to this node: their network namespaces, devices and
+// addresses. The node's lock guards them.
+type containers struct {
+	*node
+	all map[string]*attachment // by container id
+}
+
+// attachment is a container's connection to this node.
+type attachment struct {
+	address Address
+	device  string // the node's end of the veth pair, or the bridge on which it is
+	bridged bool   // the connection is its engine's
+	blocked bool   // it receives nothing: see blockNamespace
+}
+
 // gateway returns every container's router, the same on every node. Its address is link-local and not used
 // otherwise.
 func gateway() (netip.Addr, net.HardwareAddr) {
@@ -46,7 +61,7 @@ func containerDevice(id string) string {
 // Attach makes a container's network namespace, with its address, and the devices that connect it to this
 // node, and returns the namespace's path. The container is not plugged in until Route says that it is here.
 // Attach leaves existing objects unchanged, so a running container does not notice.
-func (n *Network) Attach(ctx context.Context, id string, address Address) (string, error) {
+func (n *containers) Attach(ctx context.Context, id string, address Address) (string, error) {
 	if !pool.ValidID.MatchString(id) {
 		return "", fmt.Errorf("container id %q is %w: it must be letters, digits, and _ . - after the first",
 			id, ErrInvalid)
@@ -60,13 +75,13 @@ func (n *Network) Attach(ctx context.Context, id string, address Address) (strin
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("attach container %s: %w", id, err)
 	}
-	for other, attached := range n.containers {
+	for other, attached := range n.all {
 		if attached.address.IP == address.IP && other != id {
 			return "", fmt.Errorf("attach container %s: %w: container %s has %s here", id, ErrAddressTaken,
 				other, address.IP)
 		}
 	}
-	if old, ok := n.containers[id]; ok && old.address != address {
+	if old, ok := n.all[id]; ok && old.address != address {
 		return "", fmt.Errorf("attach container %s with %+v is %w: it is attached with %+v; detach it first",
 			id, address, ErrInvalid, old.address)
 	}
@@ -75,22 +90,22 @@ func (n *Network) Attach(ctx context.Context, id string, address Address) (strin
 		return "", errors.Join(fmt.Errorf("attach container %s with %s: %w", id, address.IP, err),
 			n.undoAttach(id))
 	}
-	if n.containers[id] == nil {
-		n.containers[id] = &attachment{address: address, device: containerDevice(id), blocked: true}
+	if n.all[id] == nil {
+		n.all[id] = &attachment{address: address, device: containerDevice(id), blocked: true}
 	}
 	return path, nil
 }
 
 // undoAttach removes what a failed Attach has made, but never an older attachment.
-func (n *Network) undoAttach(id string) error {
-	if _, stands := n.containers[id]; stands {
+func (n *containers) undoAttach(id string) error {
+	if _, stands := n.all[id]; stands {
 		return nil
 	}
 	return n.detach(id)
 }
 
 // attach does the work of Attach. Each step may have been done before.
-func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr) error {
+func (n *containers) attach(id, path string, address Address, mac net.HardwareAddr) error {
 	if err := namespace.Make(path); err != nil {
 		return err
 	}
@@ -110,7 +125,7 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 	if err := n.configureOutside(id, address, mac); err != nil {
 		return err
 	}
-	_, stands := n.containers[id]
+	_, stands := n.all[id]
 	if !stands {
 		err := errors.Join(blockNamespace(path, false), narrow(handle, address), configureKernel(inside))
 		if err != nil {
@@ -126,10 +141,10 @@ func (n *Network) attach(id, path string, address Address, mac net.HardwareAddr)
 
 // makePair makes the veth pair unless both ends exist with the right settings. The container may have
 // changed an existing pair.
-func (n *Network) makePair(handle *netlink.Handle, inside netns.NsHandle, id string, address Address,
+func (n *containers) makePair(handle *netlink.Handle, inside netns.NsHandle, id string, address Address,
 	mac net.HardwareAddr) error {
 	name := containerDevice(id)
-	_, stands := n.containers[id]
+	_, stands := n.all[id]
 	outside, err := n.links.LinkByName(name)
 	if err != nil && !rtnl.IsLinkNotFound(err) {
 		return fmt.Errorf("look for device %s: %w", name, err)
@@ -164,7 +179,7 @@ func isMade(eth0 *netlink.LinkAttrs, address Address, mac net.HardwareAddr) bool
 }
 
 // configureOutside prepares the node's end. Its alias names the container, for a restarted agent.
-func (n *Network) configureOutside(id string, address Address, mac net.HardwareAddr) error {
+func (n *containers) configureOutside(id string, address Address, mac net.HardwareAddr) error {
 	name := containerDevice(id)
 	link, err := n.links.LinkByName(name)
 	if err != nil {
@@ -239,25 +254,25 @@ func (n *Network) Detach(id string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if attached, ok := n.containers[id]; ok && attached.bridged {
-		if err := n.detachBridged(id, attached.address.IP); err != nil {
+	if attached, ok := n.containers.all[id]; ok && attached.bridged {
+		if err := n.onBridges.detachBridged(id, attached.address.IP); err != nil {
 			return fmt.Errorf("detach container %s: %w", id, err)
 		}
 		return nil
 	} else if ok {
-		if err := n.unplug(attached.address.IP); err != nil {
+		if err := n.plugs.unplug(attached.address.IP); err != nil {
 			return fmt.Errorf("detach container %s: %w", id, err)
 		}
 	}
-	if err := n.detach(id); err != nil {
+	if err := n.containers.detach(id); err != nil {
 		return fmt.Errorf("detach container %s: %w", id, err)
 	}
-	delete(n.containers, id)
+	delete(n.containers.all, id)
 	return nil
 }
 
 // detach removes the devices, with all routes to them, and then the namespace.
-func (n *Network) detach(id string) error {
+func (n *containers) detach(id string) error {
 	link, err := n.links.LinkByName(containerDevice(id))
 	if err == nil {
 		err = n.links.LinkDel(link)
@@ -293,7 +308,7 @@ func parseAlias(addresses pool.Pool, alias string) (string, Address, bool) {
 // recoverContainers finds the containers that an earlier process attached. Containers to which the address
 // was routed are plugged in. Containers that were held are not, because nobody knows whether they run here
 // or elsewhere.
-func (n *Network) recoverContainers() error {
+func (n *containers) recoverContainers() error {
 	links, err := dump.Whole(n.links.LinkList)
 	if err != nil {
 		return fmt.Errorf("list the node's devices: %w", err)
@@ -311,7 +326,7 @@ func (n *Network) recoverContainers() error {
 		toIt := func(route netlink.Route) bool {
 			return rtnl.IsHostRoute(address.IP)(route) && route.LinkIndex == attributes.Index
 		}
-		n.containers[id] = &attachment{
+		n.all[id] = &attachment{
 			address: address, device: attributes.Name, blocked: true,
 		}
 		if slices.ContainsFunc(routes, toIt) {
@@ -319,4 +334,39 @@ func (n *Network) recoverContainers() error {
 		}
 	}
 	return nil
+}
+
+// bridgeOf finds the bridge device of a container on this node, and the MTU of its interface.
+func (n *containers) bridgeOf(path string, ip netip.Addr) (bridge string, mtu int, err error) {
+	inside, err := namespace.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() { _ = inside.Close() }()
+	handle, err := netlink.NewHandleAt(inside, unix.NETLINK_ROUTE)
+	if err != nil {
+		return "", 0, fmt.Errorf("open a netlink socket in the container's namespace: %w", err)
+	}
+	defer handle.Close()
+	eth0, err := handle.LinkByName(pool.InsideDevice)
+	if err != nil {
+		return "", 0, fmt.Errorf("find the container's %s: %w", pool.InsideDevice, err)
+	}
+	addresses, err := rtnl.AddressesOf(handle, eth0, netlink.FAMILY_V4)
+	has := func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }
+	if err != nil || !slices.ContainsFunc(addresses, has) {
+		return "", 0, errors.Join(err,
+			fmt.Errorf("the container's %s is %w: it does not have that address", pool.InsideDevice,
+				ErrInvalid))
+	}
+	outside, err := n.links.LinkByIndex(eth0.Attrs().ParentIndex)
+	if err != nil || outside.Type() != "veth" || outside.Attrs().MasterIndex == 0 {
+		return "", 0, errors.Join(err, fmt.Errorf("the container's %s is %w: its other end is on no "+
+			"bridge of this node", pool.InsideDevice, ErrInvalid))
+	}
+	master, err := n.links.LinkByIndex(outside.Attrs().MasterIndex)
+	if err != nil {
+		return "", 0, fmt.Errorf("find the bridge of device %s: %w", outside.Attrs().Name, err)
+	}
+	return master.Attrs().Name, eth0.Attrs().MTU, nil
 }

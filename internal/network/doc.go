@@ -55,17 +55,19 @@
 //
 // Network wires parts together that have state and locks of their own: leases of addresses (pool), the tunnel
 // and its peers (tunnel), the packet filter and the suppression of ARP (filter), rules in other programs'
-// chains (foreign), settings of engines' bridges (bridge), and holds (hold). Package flows keeps its state in
-// the kernel. Network.mu is taken first, and then the lock of one part, or none. No part takes the lock of
-// another. Only holds call back into this package, with no lock but those that come before Network.mu: see
-// package hold.
+// chains (foreign), settings of engines' bridges (bridge), records of containers on bridges (records), and
+// holds (hold). Package flows keeps its state in the kernel. The lock of the node (node.mu) is taken first,
+// and then the lock of one part, or none. No part takes the lock of another. Only holds call back into this
+// package, with no lock but those that come before node.mu: see package hold.
 //
-// Two parts disagree for a moment while something changes in both. Network.mu is held throughout: SetPeers
+// Two parts disagree for a moment while something changes in both. node.mu is held throughout: SetPeers
 // lets the filter know a new peer before the tunnel does, and if the filter cannot be changed, the tunnel's
 // peers stay as they were.
 //
-// Containers of the pool, containers on engines' bridges, routed networks and the devices of holds share
-// Network.mu. Whoever switches an address looks at its container, at the peers, and at whether the address is
-// held, and then changes its route; SetPeers removes the routes through a peer that has gone. With a lock for
-// each, a route could be made after that, or over the route into a hold's device.
+// The parts without a lock of their own share node.mu: attached containers (containers), those on bridges
+// (onBridges), routed networks (routedNetworks, neighbours) and the devices of holds (holdDevices). A record
+// of a container on a bridge is changed under node.mu, too, and read without it. Whoever switches an address
+// looks at its container, at the peers, and at whether the address is held, and then changes its route;
+// SetPeers removes the routes through a peer that has gone. With a lock for each, a route could be made after
+// that, or over the route into a hold's device.
 package network

@@ -101,7 +101,7 @@ func TestFlowsLast(t *testing.T) {
 			t.Error("one that has just ended is forgotten")
 		}
 	}
-	must(t, s.nodes["a"].flows().Forget(address.IP, len(s.nodes["a"].bridged) == 0))
+	must(t, s.nodes["a"].flows().Forget(address.IP, s.nodes["a"].records.count() == 0))
 }
 
 // savedConnection makes a connection to port 80 of a container through port 8080 of node a. Only the saved
@@ -233,7 +233,7 @@ func TestFlowsOfOlderVersion(t *testing.T) {
 		}
 		s.must("b", "nft", "delete", "chain", "ip", flows.Table, "ingress")
 		s.must("b", "nft", "delete", "map", "ip", flows.Table, flows.MapIngress)
-		must(t, b.flows().Forget(ip, len(b.bridged) == 0))
+		must(t, b.flows().Forget(ip, b.records.count() == 0))
 	}
 }
 
@@ -249,7 +249,7 @@ func TestForgetIngressMarks(t *testing.T) {
 		flow.Mark = 1 << pool.IngressShift
 		must(t, b.flows().Add(flows.ElementsOf([]*netlink.ConntrackFlow{flow}, ip)))
 	}
-	must(t, b.flows().Forget(gone, len(b.bridged) == 0))
+	must(t, b.flows().Forget(gone, b.records.count() == 0))
 	out, err := s.run("b", "nft", "list", "map", "ip", flows.Table, flows.MapIngress)
 	if err != nil || strings.Contains(out, gone.String()+" ") || !strings.Contains(out, stays.String()+" ") {
 		t.Errorf("%s (%v)", out, err)

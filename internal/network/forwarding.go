@@ -20,12 +20,15 @@ import (
 // it does not survive a reboot.
 const forwardingFile = "forwarding"
 
-func (n *Network) forwardingPath() string { return filepath.Join(n.config.RunDir, forwardingFile) }
+// forwarding switches the node's forwarding of packets on, and off where it was off before.
+type forwarding struct{ *node }
+
+func (n *forwarding) forwardingPath() string { return filepath.Join(n.config.RunDir, forwardingFile) }
 
 // findForwarding records whether the node forwards packets without Godwit, before Godwit switches
 // forwarding on. It reports whether the node does not, and so must be guarded.
-func (n *Network) findForwarding() (guarded bool, err error) {
-	now, err := forwardingIn(n)
+func (n *forwarding) findForwarding() (guarded bool, err error) {
+	now, err := n.inNode()
 	if err != nil {
 		return false, err
 	}
@@ -42,7 +45,8 @@ func (n *Network) findForwarding() (guarded bool, err error) {
 	return err == nil, nil
 }
 
-func forwardingIn(n *Network) (on bool, err error) {
+// inNode reports whether the node forwards packets.
+func (n *forwarding) inNode() (on bool, err error) {
 	err = namespace.Within(n.ns, func() error {
 		value, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
 		on = strings.TrimSpace(string(value)) != "0"
@@ -55,7 +59,7 @@ func forwardingIn(n *Network) (on bool, err error) {
 }
 
 // startForwarding must be called after the packet filter is set up.
-func (n *Network) startForwarding() error {
+func (n *forwarding) startForwarding() error {
 	if err := namespace.Within(n.ns, func() error {
 		return namespace.Sysctl("ipv4/ip_forward",
 			"1")
@@ -66,7 +70,7 @@ func (n *Network) startForwarding() error {
 }
 
 // endForwarding undoes startForwarding where forwarding was off before.
-func (n *Network) endForwarding() error {
+func (n *forwarding) endForwarding() error {
 	if err := os.Remove(n.forwardingPath()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {

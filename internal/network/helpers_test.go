@@ -281,7 +281,7 @@ func (n *Network) Hold(ip netip.Addr) (*Hold, error) {
 func (n *Network) dropTuns() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, t := range n.tables {
+	for _, t := range n.devices.tables {
 		_ = t.file.Close()
 	}
 }

@@ -201,10 +201,8 @@ func TestHoldsOfTwoBridges(t *testing.T) {
 	s := newSite(t)
 	n := s.nodes["a"]
 	one, other := netip.MustParseAddr("172.20.0.2"), netip.MustParseAddr("10.20.0.2")
-	n.mu.Lock()
-	n.bridged[one], n.bridged[other] = &bridged{Container: "one", Address: one},
-		&bridged{Container: "other", Address: other}
-	n.mu.Unlock()
+	n.records.put(bridged{Container: "one", Address: one})
+	n.records.put(bridged{Container: "other", Address: other})
 	first, err := n.Prepare(one)
 	must(t, err)
 	second, err := n.Prepare(other)
@@ -238,7 +236,7 @@ func TestHoldsOfTwoBridges(t *testing.T) {
 func (n *Network) tableOf(ip netip.Addr) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for number, t := range n.tables {
+	for number, t := range n.devices.tables {
 		if t.ip == ip {
 			return number
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -24,44 +23,40 @@ import (
 	"github.com/godwit/godwit/internal/network/tunnel"
 )
 
-// Network is the containers' network on one node. Its methods may be called concurrently.
+// Network is the containers' network on one node. Its methods may be called concurrently. It wires parts
+// together; those that are embedded have their methods here, too.
 type Network struct {
+	*node
+	*containers
+	*onBridges
+	plugs      *plugs
+	devices    *holdDevices
+	forwarding *forwarding
+	leases     *pool.Leases // made by setUp
+	suppressed *filter.Suppression
+	watching   sync.WaitGroup // see bridgesChanged
+}
+
+// node is what the parts of a node's network share.
+type node struct {
 	config Config
 	ns     netns.NsHandle
 	links  *netlink.Handle
 	pool   pool.Pool
-	leases *pool.Leases
 	holds  *hold.Set // has its own lock, which is taken after mu
 	// each has its own lock, which is taken after mu
-	filter     *filter.Filter // made by setUp
-	tunnel     *tunnel.Tunnel
-	routes     rtnl.Routes // complete after setUp
-	suppressed *filter.Suppression
-	bridges    *bridge.Bridges
-	passages   *foreign.Passes
+	filter  *filter.Filter // made by setUp
+	tunnel  *tunnel.Tunnel
+	bridges *bridge.Bridges
+	routes  rtnl.Routes // complete after setUp
 
-	mu         sync.Mutex
-	containers map[string]*attachment  // by container id
-	bridged    map[netip.Addr]*bridged // containers on bridges of their engines
-	unfinished bool                    // places not saved, or unknown to the packet filter
-	routed     []RoutedNetwork
-	unrouted   bool         // something that routed networks need has failed
-	tables     map[int]*tun // routing tables of holds' devices
+	mu         sync.Mutex // of the parts that have no lock of their own
 	background sync.WaitGroup
-	watching   sync.WaitGroup // see bridgesChanged
-	closed     chan struct{}  // closed when Close begins
-
-	contradicting bool      // contradictLater repeats: see contradict
-	contradicted  time.Time // until when it repeats
+	closed     chan struct{} // closed when Close begins
 }
 
-// attachment is a container's connection to this node.
-type attachment struct {
-	address Address
-	device  string // the node's end of the veth pair, or the bridge on which it is
-	bridged bool   // the connection is its engine's
-	blocked bool   // it receives nothing: see blockNamespace
-}
+// NetnsPath returns the path at which the network namespace of an attached container is mounted.
+func (n *node) NetnsPath(id string) string { return filepath.Join(n.config.RunDir, "netns", id) }
 
 // New brings up the network of a node: the tunnel, the node's address, the blackholes and the packet
 // filter. It takes over what an earlier process left, so traffic of running containers is not disturbed;
@@ -92,24 +87,36 @@ func open(config Config) (*Network, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a netlink socket: %w", err), ns.Close())
 	}
-	n := &Network{
-		config: config, pool: config.pool(), ns: ns, links: handle,
-		routes:     rtnl.Routes{Links: handle, Pool: config.pool()},
-		containers: map[string]*attachment{}, bridged: map[netip.Addr]*bridged{},
-		tables: map[int]*tun{},
-		closed: make(chan struct{}),
+	shared := &node{
+		config: config, pool: config.pool(), ns: ns, links: handle, bridges: bridge.New(ns, handle),
+		routes: rtnl.Routes{Links: handle, Pool: config.pool()},
+		filter: filter.New(filter.Config{Namespace: ns}), closed: make(chan struct{}),
 	}
-	n.tunnel = tunnel.New(tunnel.Config{NodeName: config.NodeName, Pool: n.pool, Underlay: config.Underlay,
-		Port: config.Port, Overlay: config.Overlay, MTU: config.MTU, RunDir: config.RunDir,
-		StateDir: config.StateDir, Namespace: ns, Links: handle})
-	n.bridges = bridge.New(ns, handle)
-	n.suppressed = filter.NewSuppression(ns, config.Log)
-	n.passages = foreign.NewPasses(foreign.PassesConfig{Namespace: ns, Path: config.Namespace,
-		Pool:     config.Pool,
-		StateDir: config.StateDir})
-	n.filter = filter.New(filter.Config{Namespace: ns})
-	n.holds = hold.NewSet(config.HoldBytes, heldRoutes{n})
-	return n, nil
+	shared.tunnel = tunnel.New(tunnel.Config{NodeName: config.NodeName, Pool: shared.pool,
+		Underlay: config.Underlay, Port: config.Port, Overlay: config.Overlay, MTU: config.MTU,
+		RunDir: config.RunDir, StateDir: config.StateDir, Namespace: ns, Links: handle})
+	return assemble(shared), nil
+}
+
+// assemble makes the network of its parts, the lowest first.
+func assemble(shared *node) *Network {
+	config := shared.config
+	n := &Network{
+		node: shared, containers: &containers{node: shared, all: map[string]*attachment{}},
+		forwarding: &forwarding{shared}, suppressed: filter.NewSuppression(shared.ns, config.Log),
+	}
+	known := newRecords(filepath.Join(config.StateDir, "bridged.json"))
+	routed := &routedNetworks{node: shared}
+	n.plugs = &plugs{node: shared, containers: n.containers, records: known}
+	n.devices = &holdDevices{node: shared, plugs: n.plugs, tables: map[int]*tun{}}
+	n.onBridges = &onBridges{
+		node: shared, containers: n.containers, records: known, plugs: n.plugs, routed: routed,
+		neighbours: &neighbours{node: shared, containers: n.containers, records: known, routed: routed},
+		passages: foreign.NewPasses(foreign.PassesConfig{Namespace: shared.ns, Path: config.Namespace,
+			Pool: config.Pool, StateDir: config.StateDir}),
+	}
+	shared.holds = hold.NewSet(config.HoldBytes, heldRoutes{n})
+	return n
 }
 
 // setUp makes everything that does not depend on peers or containers.
@@ -127,7 +134,7 @@ func (n *Network) setUp() error {
 	if err := os.MkdirAll(filepath.Join(n.config.RunDir, "netns"), 0o755); err != nil {
 		return fmt.Errorf("make the directory of network namespaces: %w", err)
 	}
-	guarded, err := n.findForwarding()
+	guarded, err := n.forwarding.findForwarding()
 	if err != nil {
 		return err
 	}
@@ -140,7 +147,7 @@ func (n *Network) setUp() error {
 	}
 	n.routes.Tunnel = n.tunnel.Index()
 	n.filter.KnowPeers(n.filterPeers(n.tunnel.Peers()))
-	if err := errors.Join(n.recoverContainers(), n.recoverBridged()); err != nil {
+	if err := errors.Join(n.containers.recoverContainers(), n.onBridges.recoverBridged()); err != nil {
 		return err
 	}
 	if err := n.baseRoutes(); err != nil {
@@ -149,10 +156,10 @@ func (n *Network) setUp() error {
 	if err := errors.Join(n.filter.Apply(), n.suppressed.Remove()); err != nil {
 		return err
 	}
-	if err := n.startForwarding(); err != nil {
+	if err := n.forwarding.startForwarding(); err != nil {
 		return err
 	}
-	n.watching.Go(func() { n.bridges.Watch(n.closed, n.bridgesChanged) })
+	n.watching.Go(func() { n.bridges.Watch(n.closed, n.onBridges.bridgesChanged) })
 	return n.trackLoosely()
 }
 
@@ -201,6 +208,12 @@ func (n *Network) Obstacles() ([]foreign.Obstacle, error) {
 	return foreign.Obstacles(n.config.Namespace, n.config.Pool)
 }
 
+// SetRoutedNetworks replaces the set of routed networks: see onBridges.SetRoutedNetworks. It is a method of
+// the Network, so that who only passes it on needs no network.
+func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
+	return n.onBridges.SetRoutedNetworks(networks)
+}
+
 // MTU returns the MTU of the tunnel, and so of new containers.
 func (n *Network) MTU() int { return n.tunnel.MTU() }
 
@@ -224,9 +237,6 @@ func (n *Network) NodeAddress() netip.Addr { return n.pool.NodeAddress(n.pool.Nu
 
 // Home returns the number of the node to which a container address belongs; it refuses other addresses.
 func (n *Network) Home(ip netip.Addr) (int, error) { return n.pool.Home(ip) }
-
-// NetnsPath returns the path at which the network namespace of an attached container is mounted.
-func (n *Network) NetnsPath(id string) string { return filepath.Join(n.config.RunDir, "netns", id) }
 
 // Close releases this process's handles and leaves everything else as it is, except holds: their packets
 // are lost with the process. It waits until released holds have forwarded their last packets.

@@ -19,7 +19,7 @@ func (n *Network) SetPeers(peers []Peer) error {
 	if err := n.tunnel.SetPeers(wanted); err != nil {
 		return err
 	}
-	return n.routeBridged()
+	return n.onBridges.routeBridged()
 }
 
 // filterPeers describes peers for the packet filter.

@@ -31,12 +31,12 @@ func (n *Network) Reconcile(keep Keep) error {
 	for _, ip := range keep.Routes {
 		routes[rtnl.HostNet(ip).String()] = true
 	}
-	ids, err := n.leftovers()
+	ids, err := n.containers.leftovers()
 	if err != nil {
 		return err
 	}
 	// migrations and engines end these themselves
-	for _, one := range n.BridgedPlaces() {
+	for _, one := range n.onBridges.BridgedPlaces() {
 		containers[one.Container] = containers[one.Container] || one.Here
 		routes[rtnl.HostNet(one.Address).String()] = true
 	}
@@ -60,7 +60,7 @@ func (n *Network) Reconcile(keep Keep) error {
 }
 
 // leftovers returns the IDs of all attachments that are in memory or mounted.
-func (n *Network) leftovers() ([]string, error) {
+func (n *containers) leftovers() ([]string, error) {
 	directory := n.NetnsPath("")
 	entries, err := os.ReadDir(directory)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -69,11 +69,11 @@ func (n *Network) leftovers() ([]string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var ids []string
-	for id := range n.containers {
+	for id := range n.all {
 		ids = append(ids, id)
 	}
 	for _, entry := range entries {
-		if _, known := n.containers[entry.Name()]; !known && pool.ValidID.MatchString(entry.Name()) {
+		if _, known := n.all[entry.Name()]; !known && pool.ValidID.MatchString(entry.Name()) {
 			ids = append(ids, entry.Name())
 		}
 	}
@@ -94,7 +94,9 @@ func (n *Network) sweep(routes, devices map[string]bool) error {
 			return fmt.Errorf("remove device %s: %w", link.Attrs().Name, err)
 		}
 	}
-	ended := func(table int) bool { return table>>24 == rtnl.HoldTables>>24 && n.tables[table] == nil }
+	ended := func(table int) bool {
+		return table>>24 == rtnl.HoldTables>>24 && n.devices.tables[table] == nil
+	}
 	err = n.routes.RemoveRoutes(func(route netlink.Route) bool {
 		if route.Table != unix.RT_TABLE_MAIN || route.Dst == nil {
 			return ended(route.Table)
@@ -124,15 +126,15 @@ func Cleanup(config Config) error {
 
 // cleanup continues after an error, so that as little as possible is left.
 func (n *Network) cleanup() error {
-	ids, err := n.leftovers()
+	ids, err := n.containers.leftovers()
 	errs := []error{err}
 	for _, id := range ids {
-		errs = append(errs, n.detach(id))
+		errs = append(errs, n.containers.detach(id))
 	}
 	errs = append(errs, n.tunnel.Remove(), n.removeDevices(),
 		n.routes.RemoveRules(func(netlink.Rule) bool { return true }),
 		n.routes.RemoveRoutes(func(netlink.Route) bool { return true }),
-		n.endForwarding(), n.filter.Remove(), n.suppressed.Remove(), n.cleanupBridged(),
+		n.forwarding.endForwarding(), n.filter.Remove(), n.suppressed.Remove(), n.onBridges.cleanupBridged(),
 		n.passages.RemoveAllowed())
 	return errors.Join(errs...)
 }

@@ -5,34 +5,39 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/network/rtnl"
 )
 
+// routedNetworks are the networks of engines that all nodes have. The node's lock guards them.
+type routedNetworks struct {
+	*node
+	list []RoutedNetwork
+}
+
 // SetRoutedNetworks replaces the set of routed networks. Routes of a removed network stay until the agent
 // restarts: they lead nowhere. The error names networks that cannot be routed; the others are routed. The
 // next call tries failed ones again.
-func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
+func (n *onBridges) SetRoutedNetworks(networks []RoutedNetwork) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var good []RoutedNetwork
 	var errs []error
 	for _, routed := range networks {
-		err := n.checkRouted(routed)
+		err := n.routed.checkRouted(routed)
 		if err == nil {
 			good = append(good, routed)
 		}
 		errs = append(errs, err)
 	}
-	if slices.Equal(n.routed, good) && !n.unrouted {
+	if slices.Equal(n.routed.list, good) && !n.unrouted {
 		return errors.Join(errs...)
 	}
-	n.routed = good
+	n.routed.list = good
 	err := errors.Join(n.filterBridged(), n.remakeBridges())
-	if len(n.bridged)+len(n.routed) == 0 {
+	if n.records.count()+len(n.routed.list) == 0 {
 		err = errors.Join(err, n.passages.Remove())
 	} else {
 		err = errors.Join(err, n.passages.Make())
@@ -42,7 +47,7 @@ func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
 }
 
 // checkRouted requires a routed network to contain a part for this node, and none of the pool's addresses.
-func (n *Network) checkRouted(routed RoutedNetwork) error {
+func (n *routedNetworks) checkRouted(routed RoutedNetwork) error {
 	_, err := routed.Part(n.pool.Number)
 	if err == nil && routed.Subnet.Overlaps(n.config.Pool) {
 		err = fmt.Errorf("subnet %s is %w: it overlaps %s", routed.Subnet, ErrInvalid, n.config.Pool)
@@ -54,9 +59,9 @@ func (n *Network) checkRouted(routed RoutedNetwork) error {
 }
 
 // routeNetworks makes the routes to the parts of other nodes.
-func (n *Network) routeNetworks() error {
+func (n *routedNetworks) routeNetworks() error {
 	var errs []error
-	for _, routed := range n.routed {
+	for _, routed := range n.list {
 		for number := range n.tunnel.Peers() {
 			part, err := routed.Part(number)
 			if err == nil {
@@ -69,76 +74,9 @@ func (n *Network) routeNetworks() error {
 }
 
 // isGuest reports whether an address is in the part of a routed network that belongs to another node.
-func (n *Network) isGuest(ip netip.Addr) bool {
-	return slices.ContainsFunc(n.routed, func(routed RoutedNetwork) bool {
+func (n *routedNetworks) isGuest(ip netip.Addr) bool {
+	return slices.ContainsFunc(n.list, func(routed RoutedNetwork) bool {
 		part, err := routed.Part(n.pool.Number)
 		return err == nil && routed.Subnet.Contains(ip) && !part.Contains(ip)
 	})
-}
-
-// sendElsewhere makes the containers of bridges keep sending to arriving containers through this node while
-// those still run elsewhere. Since Docker 28, Docker announces otherwise, for some seconds after it has
-// made a network, and through a socket that no filter covers. A failure for one container is logged and
-// does not affect the others. The result reports whether a container is arriving.
-func (n *Network) sendElsewhere() (some bool) {
-	for ip, one := range n.bridged {
-		attached := n.containers[one.Container]
-		if !one.Arriving || attached == nil || !one.Returning && !n.isGuest(ip) {
-			continue
-		}
-		some = true
-		if err := n.bridges.Announce(attached.device, ip); err != nil {
-			n.config.Log.Warn("cannot announce an arriving container to its neighbours", "container",
-				one.Container, "error", err)
-		}
-	}
-	return some
-}
-
-// How long an engine announces an arriving container, and how often this node contradicts the announcement.
-// Neighbours' packets are lost in between.
-const (
-	contradictEvery = 250 * time.Millisecond
-	contradictFor   = 5 * time.Second
-)
-
-// contradict repeats sendElsewhere while an engine announces the latest arrival, or until nothing arrives
-// any more.
-func (n *Network) contradict() {
-	if !n.sendElsewhere() {
-		return
-	}
-	n.contradicted = time.Now().Add(contradictFor)
-	if n.contradicting {
-		return
-	}
-	n.contradicting = true
-	n.background.Add(1)
-	go func() {
-		defer n.background.Done()
-		for n.contradictLater() {
-		}
-	}()
-}
-
-// contradictLater calls sendElsewhere once more, and reports whether to repeat it.
-func (n *Network) contradictLater() bool {
-	select {
-	case <-n.closed:
-		return false
-	case <-time.After(contradictEvery):
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.contradicting = n.sendElsewhere() && time.Now().Before(n.contradicted)
-	return n.contradicting
-}
-
-// sendHome makes a bridge's containers send through this node to a guest that has left, or has never run
-// here. Otherwise they would keep sending to where the guest announced itself, for most of a minute.
-func (n *Network) sendHome(device string, ip netip.Addr) error {
-	if !n.isGuest(ip) {
-		return nil
-	}
-	return n.bridges.Announce(device, ip)
 }

@@ -11,14 +11,14 @@ import (
 
 // remakeBridges makes this node answer, on the existing bridges, for all containers that are elsewhere, and
 // routes to them.
-func (n *Network) remakeBridges() error {
+func (n *onBridges) remakeBridges() error {
 	var errs []error
-	for _, routed := range n.routed {
+	for _, routed := range n.routed.list {
 		errs = append(errs, n.bridges.AnswerForAll(routed.Device))
 	}
-	for ip, one := range n.bridged {
+	for _, one := range n.records.list() {
 		if !one.Here && one.Via != 0 && one.Bridge != "" {
-			_, err := n.bridges.Answer(one.Bridge, ip)
+			_, err := n.bridges.Answer(one.Bridge, one.Address)
 			errs = append(errs, err)
 		}
 	}
@@ -26,11 +26,11 @@ func (n *Network) remakeBridges() error {
 }
 
 // bridgesChanged calls remakeBridges if a relevant bridge has changed.
-func (n *Network) bridgesChanged(changed func(name string) bool) {
+func (n *onBridges) bridgesChanged(changed func(name string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	matters := slices.ContainsFunc(n.routed, func(one RoutedNetwork) bool { return changed(one.Device) })
-	for _, one := range n.bridged {
+	matters := slices.ContainsFunc(n.routed.list, func(one RoutedNetwork) bool { return changed(one.Device) })
+	for _, one := range n.records.list() {
 		matters = matters || !one.Here && one.Bridge != "" && changed(one.Bridge)
 	}
 	if !matters {

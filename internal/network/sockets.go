@@ -22,7 +22,7 @@ type Connection struct {
 
 // Established lists the established TCP connections in an attached container's namespace, except those
 // within the container.
-func (n *Network) Established(id string) ([]Connection, error) {
+func (n *containers) Established(id string) ([]Connection, error) {
 	if !pool.ValidID.MatchString(id) || !namespace.Is(n.NetnsPath(id)) {
 		return nil, fmt.Errorf("list connections of container %q: %w", id, ErrNotAttached)
 	}

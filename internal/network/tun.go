@@ -19,11 +19,18 @@ import (
 // tunQueue is how many packets the kernel queues while this process is not scheduled.
 const tunQueue = 16384
 
+// holdDevices makes the devices of held addresses. The node's lock guards it.
+type holdDevices struct {
+	*node
+	plugs  *plugs
+	tables map[int]*tun // by routing table
+}
+
 // tun is the TUN device of a held address. Read returns packets that were routed into it. Packets that are
 // written to it come in through it, and a rule sends them to its own routing table, which leads to the
 // hold's destination.
 type tun struct {
-	network *Network
+	devices *holdDevices
 	ip      netip.Addr
 	table   int
 	name    string
@@ -45,14 +52,14 @@ type heldRoutes struct{ *Network }
 func (r heldRoutes) Known(ip netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.known(ip)
+	return r.plugs.known(ip)
 }
 
 // Open makes the device of a hold, its table and its rule.
 func (r heldRoutes) Open(ip netip.Addr) (hold.Device, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.openHeld(ip)
+	return r.devices.openHeld(ip)
 }
 
 // Switch sets the address's route in the main table, and plugs or unplugs the container.
@@ -63,8 +70,8 @@ func (r heldRoutes) Switch(ip netip.Addr, to Destination) error {
 }
 
 // openHeld does the work of Open. The caller holds mu.
-func (n *Network) openHeld(ip netip.Addr) (*tun, error) {
-	t := &tun{network: n, ip: ip}
+func (n *holdDevices) openHeld(ip netip.Addr) (*tun, error) {
+	t := &tun{devices: n, ip: ip}
 	n.takeTable(t)
 	err := n.openTun(t)
 	if err == nil {
@@ -80,7 +87,7 @@ func (n *Network) openHeld(ip netip.Addr) (*tun, error) {
 // addTable makes the device's routing table, which leads nowhere yet, and the rule that uses it. If it
 // fails, it closes the device.
 func (t *tun) addTable() error {
-	n := t.network
+	n := t.devices
 	// If the destination's device vanishes, the last route of the table keeps packets from going round in
 	// circles.
 	last := n.routes.Route(rtnl.AllAddresses(), t.table)
@@ -101,8 +108,8 @@ func (t *tun) addTable() error {
 // removeTable removes the device's rule and the remaining contents of its table.
 func (t *tun) removeTable() error {
 	return errors.Join(
-		t.network.routes.RemoveRules(func(rule netlink.Rule) bool { return rule.Table == t.table }),
-		t.network.routes.RemoveRoutes(func(route netlink.Route) bool { return route.Table == t.table }))
+		t.devices.routes.RemoveRules(func(rule netlink.Rule) bool { return rule.Table == t.table }),
+		t.devices.routes.RemoveRoutes(func(route netlink.Route) bool { return route.Table == t.table }))
 }
 
 // Read reads a packet that was routed into the device.
@@ -115,7 +122,7 @@ func (t *tun) Write(packet []byte) (int, error) { return t.file.Write(packet) }
 // harmless.
 func (t *tun) Close() error {
 	err := errors.Join(t.file.Close(), t.removeTable())
-	n := t.network
+	n := t.devices
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.tables[t.table] == t {
@@ -126,15 +133,15 @@ func (t *tun) Close() error {
 
 // Lead makes the device's routing table lead to the destination, and plugs in a container here.
 func (t *tun) Lead(to Destination) error {
-	n := t.network
+	n := t.devices
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	route, err := n.routeTo(rtnl.AllAddresses(), to, t.table, t.ip)
+	route, err := n.plugs.routeTo(rtnl.AllAddresses(), to, t.table, t.ip)
 	if err != nil {
 		return err
 	}
 	if to.Container != "" {
-		if err := n.plug(t.ip, to.Container); err != nil {
+		if err := n.plugs.plug(t.ip, to.Container); err != nil {
 			return err
 		}
 	}
@@ -146,7 +153,7 @@ func (t *tun) Lead(to Destination) error {
 
 // Redirect makes the address's main route lead into the device.
 func (t *tun) Redirect() error {
-	n := t.network
+	n := t.devices
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	route := n.routes.Route(rtnl.HostNet(t.ip), unix.RT_TABLE_MAIN)
@@ -158,7 +165,7 @@ func (t *tun) Redirect() error {
 }
 
 // openTun makes the device itself. The device goes when file is closed, also when this process ends.
-func (n *Network) openTun(t *tun) error {
+func (n *holdDevices) openTun(t *tun) error {
 	bytes := t.ip.As4()
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = "gwhold" + hex.EncodeToString(bytes[:])
@@ -185,7 +192,7 @@ func (n *Network) openTun(t *tun) error {
 }
 
 // configureTun gives the device its group, the tunnel's MTU and a long queue, and brings it up.
-func (n *Network) configureTun(t *tun) error {
+func (n *holdDevices) configureTun(t *tun) error {
 	link, err := n.links.LinkByName(t.name)
 	if err != nil {
 		return fmt.Errorf("find TUN device %s: %w", t.name, err)
@@ -201,4 +208,17 @@ func (n *Network) configureTun(t *tun) error {
 	}
 	t.link = link
 	return nil
+}
+
+// takeTable chooses the routing table of a hold's device: the one derived from the address, or the next free
+// one.
+func (n *holdDevices) takeTable(t *tun) {
+	const all = 1<<24 - 1
+	bytes := t.ip.As4()
+	at := int(bytes[1])<<16 + int(bytes[2])<<8 + int(bytes[3])
+	for n.tables[rtnl.HoldTables+at] != nil {
+		at = (at + 1) & all // always ends: a node has fewer devices than this
+	}
+	t.table = rtnl.HoldTables + at
+	n.tables[t.table] = t
 }

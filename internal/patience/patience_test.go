@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // envSpin makes the test's program use this much processor time and end.
@@ -85,9 +87,8 @@ func slow(t *testing.T) (join func(pid int)) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for unix.Rmdir(group) == unix.EBUSY { // the process is killed, and may not be gone
-			time.Sleep(time.Millisecond)
-		}
+		// the process is killed, and may not be gone
+		await.True(t, "an empty group", func() bool { return unix.Rmdir(group) != unix.EBUSY })
 	})
 	write := func(name, value string) {
 		if err := os.WriteFile(filepath.Join(group, name), []byte(value), 0o600); err != nil {

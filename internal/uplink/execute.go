@@ -56,8 +56,31 @@ func (u *Uplink) execute(ctx context.Context, c *api.Command) {
 	}))
 }
 
+// cancel has the migration of a command cancelled. Whoever follows the migration sees to that; a command that
+// has not arrived will never begin.
+func (u *Uplink) cancel(c *api.Command) {
+	err := check(c)
+	if err == nil {
+		var found entry
+		if found, err = u.journal.cancel(c, u.now()); err == nil {
+			u.log.Info("the controller asks to cancel a migration", "migration", c.Id, "state", found.State)
+			u.tell(found.outcome())
+			return
+		}
+	}
+	u.log.Warn("the controller's wish to cancel a migration is refused", "command", c.Id, "error", err)
+	if !errors.Is(err, errStale) { // an earlier leader has nothing to decide
+		u.tell(&api.Outcome{Command: c.Id, State: Begun, CancelError: "refused: " + err.Error()})
+	}
+}
+
 // begin begins the migration of a command, and reports whether there is one to follow.
 func (u *Uplink) begin(ctx context.Context, c *api.Command, one entry) bool {
+	if u.journal.cancels(c.Id) > 0 {
+		one.State, one.Error = Failed, errCancelled.Error()
+		u.finish(ctx, one)
+		return false
+	}
 	err := u.node.Migrate(ctx, &api.MigrateRequest{
 		Container: c.Container, Node: c.Node, Mode: c.Mode, Migration: c.Id,
 		BandwidthLimitBitsPerSecond: c.BandwidthLimitBitsPerSecond,
@@ -68,7 +91,7 @@ func (u *Uplink) begin(ctx context.Context, c *api.Command, one entry) bool {
 	if _, _, known := u.node.Report(c.Id); known {
 		return true // the migration has begun in spite of the error, and its report will say how it ended
 	}
-	one.State, one.Error = Failed, api.Plain(err)
+	one.State, one.Error, one.Refused = Failed, api.Plain(err), true
 	u.finish(ctx, one)
 	return false
 }
@@ -77,13 +100,31 @@ func (u *Uplink) begin(ctx context.Context, c *api.Command, one entry) bool {
 func (u *Uplink) follow(ctx context.Context, one entry) {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
+	asked := 0 // to cancel it
 	for !u.look(ctx, &one) {
+		asked = u.cancelAgain(one, asked)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
 	}
+}
+
+// cancelAgain cancels a migration if the controller has asked for that more often than was seen, and returns
+// how often it has. Why that fails is told: the migration goes on.
+func (u *Uplink) cancelAgain(one entry, seen int) int {
+	asked := u.journal.cancels(one.ID)
+	if asked == seen {
+		return seen
+	}
+	if err := u.node.Cancel(one.ID); err != nil {
+		u.log.Info("a migration cannot be cancelled", "migration", one.ID, "error", err)
+		outcome := one.outcome()
+		outcome.CancelError = api.Plain(err)
+		u.tell(outcome)
+	}
+	return asked
 }
 
 // look tells of news about a migration, and reports whether it has ended.
@@ -98,6 +139,7 @@ func (u *Uplink) look(ctx context.Context, one *entry) (ended bool) {
 		one.Downtime, one.Total = report.DowntimeSeconds, report.TotalSeconds
 		if one.State = Moved; report.Result != migration.Moved {
 			one.State, one.Error = Failed, string(report.Result)
+			one.Refused = report.Result == migration.Refused
 			if report.Error != nil {
 				one.Error = *report.Error
 			}

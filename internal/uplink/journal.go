@@ -36,6 +36,8 @@ type entry struct {
 	At         time.Time `json:"at"`
 	State      string    `json:"state"`
 	Error      string    `json:"error,omitempty"`
+	Refused    bool      `json:"refused,omitempty"` // before anything moved
+	Cancels    int       `json:"cancels,omitempty"` // how often the controller has asked to cancel it
 	Downtime   float64   `json:"downtime_seconds,omitempty"`
 	Total      float64   `json:"total_seconds,omitempty"`
 }
@@ -43,6 +45,7 @@ type entry struct {
 func (e entry) outcome() *api.Outcome {
 	return &api.Outcome{
 		Command: e.ID, State: e.State, Error: e.Error, DowntimeSeconds: e.Downtime, TotalSeconds: e.Total,
+		Refused: e.Refused,
 	}
 }
 
@@ -51,6 +54,9 @@ func (e entry) ended() bool { return e.State == Moved || e.State == Failed }
 
 // errStale means that a command is from the past.
 var errStale = errors.New("the command is from the past")
+
+// errCancelled means that a migration never began.
+var errCancelled = errors.New("it was cancelled before it began")
 
 // journal remembers commands durably. Its methods may be called concurrently.
 type journal struct {
@@ -100,14 +106,11 @@ func (j *journal) meet(controller string, epoch uint64) error {
 func (j *journal) begin(c *api.Command, now time.Time) (found entry, known bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, one := range j.kept.Commands {
-		if one.ID == c.Id {
-			return one, true, nil
-		}
+	if found, known := j.find(c.Id); known {
+		return found, true, nil
 	}
-	if c.Epoch < j.kept.Epoch {
-		return entry{}, false, fmt.Errorf("%w: it has the epoch %d, and the node has seen %d", errStale,
-			c.Epoch, j.kept.Epoch)
+	if err := j.current(c); err != nil {
+		return entry{}, false, err
 	}
 	for _, one := range j.kept.Commands {
 		same := one.Controller == j.kept.Controller && one.Container == c.Container
@@ -116,13 +119,67 @@ func (j *journal) begin(c *api.Command, now time.Time) (found entry, known bool,
 				"has had %d", errStale, c.Generation, one.Generation)
 		}
 	}
-	added := entry{
+	added := j.entry(c, now)
+	return added, false, j.add(c, added)
+}
+
+func (j *journal) find(id string) (found entry, known bool) {
+	for _, one := range j.kept.Commands {
+		if one.ID == id {
+			return one, true
+		}
+	}
+	return entry{}, false
+}
+
+// current refuses a command of an earlier leader.
+func (j *journal) current(c *api.Command) error {
+	if c.Epoch < j.kept.Epoch {
+		return fmt.Errorf("%w: it has the epoch %d, and the node has seen %d", errStale, c.Epoch,
+			j.kept.Epoch)
+	}
+	return nil
+}
+
+func (j *journal) entry(c *api.Command, now time.Time) entry {
+	return entry{
 		ID: c.Id, Container: c.Container, Generation: c.Generation, Node: c.Node, At: now.UTC(), State: Begun,
 		Controller: j.kept.Controller,
 	}
+}
+
+func (j *journal) add(c *api.Command, added entry) error {
 	after := kept{Controller: j.kept.Controller, Epoch: c.Epoch}
 	after.Commands = append(j.without(keepCommands-1), added)
-	return added, false, j.save(after)
+	return j.save(after)
+}
+
+// cancel notes that a command is to be cancelled. One that has not arrived has ended with that.
+func (j *journal) cancel(c *api.Command, now time.Time) (entry, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.current(c); err != nil {
+		return entry{}, err
+	}
+	found, known := j.find(c.Id)
+	if !known {
+		added := j.entry(c, now)
+		added.State, added.Error, added.Cancels = Failed, errCancelled.Error(), 1
+		return added, j.add(c, added)
+	}
+	if found.ended() {
+		return found, nil
+	}
+	found.Cancels++
+	return found, j.replace(found)
+}
+
+// cancels is how often the controller has asked to cancel a command.
+func (j *journal) cancels(id string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	found, _ := j.find(id)
+	return found.Cancels
 }
 
 // without returns the commands, fewer if there are too many: those that have ended go first, the oldest
@@ -147,6 +204,13 @@ func (j *journal) note(changed entry) error {
 	if len(changed.Error) > maxErrorBytes {
 		changed.Error = strings.ToValidUTF8(changed.Error[:maxErrorBytes], "")
 	}
+	found, _ := j.find(changed.ID)
+	changed.Cancels = found.Cancels // may have grown meanwhile
+	return j.replace(changed)
+}
+
+// replace saves another version of a command.
+func (j *journal) replace(changed entry) error {
 	after := kept{Controller: j.kept.Controller, Epoch: j.kept.Epoch}
 	for _, one := range j.kept.Commands {
 		if one.ID == changed.ID {

@@ -30,6 +30,7 @@ const (
 	labelPrefix   = "godwit."
 	maxLabels     = 16
 	maxLabelBytes = 1024
+	maxFieldBytes = 512 // of other texts, which are for people
 )
 
 // described makes the state of a node from what its agent knows.
@@ -94,10 +95,15 @@ func (d *described) measure(ctx context.Context, id string, now time.Time) size 
 	return size{bytes, now}
 }
 
+// cut bounds a text. The controller would refuse a longer one, and with it the node.
+func cut(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxFieldBytes)], "")
+}
+
 func describe(one engine.Container) *api.NodeContainer {
 	d := one.Definition
 	told := &api.NodeContainer{
-		Id: d.ID, Name: d.Name, Engine: d.EngineName, Image: d.Image, State: string(one.State),
+		Id: d.ID, Name: cut(d.Name), Engine: d.EngineName, Image: cut(d.Image), State: string(one.State),
 		Labels: map[string]string{},
 	}
 	if d.Network.Address.IsValid() {

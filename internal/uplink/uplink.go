@@ -162,9 +162,11 @@ func (u *Uplink) connect(ctx context.Context, address string, server pinned.Fing
 	if err != nil {
 		return false, err
 	}
-	if err := stream.Send(&api.Up{State: whole}); err != nil {
-		_, err = stream.Recv() // it has the reason
-		return false, err
+	for _, part := range stateParts(whole) {
+		if err := stream.Send(part); err != nil {
+			_, err = stream.Recv() // it has the reason
+			return false, err
+		}
 	}
 	silent := time.AfterFunc(helloTimeout, cancel)
 	first, err := stream.Recv()
@@ -189,6 +191,9 @@ func (u *Uplink) connect(ctx context.Context, address string, server pinned.Fing
 		}
 		if down.Command != nil {
 			u.execute(life, down.Command)
+		}
+		if down.Cancel != nil {
+			u.cancel(down.Cancel)
 		}
 	}
 }
@@ -240,11 +245,19 @@ func (u *Uplink) refresh(ctx context.Context, fresh bool) {
 		return
 	}
 	u.stream.has = now
-	u.lost(u.stream.send(&api.Up{Delta: delta}))
+	for _, part := range deltaParts(delta) {
+		if u.stream != nil {
+			u.lost(u.stream.send(&api.Up{Delta: part}))
+		}
+	}
 }
 
-// memoryStep is the change of free memory that is told without other changes.
-const memoryStep = 64 << 20
+const (
+	// memoryStep is the change of free memory that is told without other changes.
+	memoryStep = 64 << 20
+	// rateStep is the change of a link's bandwidth that is told.
+	rateStep = 1.25
+)
 
 // difference is what has changed; nil: nothing that matters.
 func difference(before, after *api.NodeState) *api.Delta {
@@ -262,8 +275,18 @@ func difference(before, after *api.NodeState) *api.Delta {
 	for id := range had {
 		delta.Gone = append(delta.Gone, id)
 	}
+	rates := map[string]float64{}
+	for _, one := range before.Links {
+		rates[one.Node] = one.BitsPerSecond
+	}
+	for _, one := range after.Links {
+		if was := rates[one.Node]; one.BitsPerSecond > was*rateStep || one.BitsPerSecond < was/rateStep {
+			delta.Links = append(delta.Links, one)
+		}
+	}
 	moved := after.FreeBytes - before.FreeBytes
-	if len(delta.Containers)+len(delta.Gone) == 0 && moved < memoryStep && moved > -memoryStep {
+	if len(delta.Containers)+len(delta.Gone)+len(delta.Links) == 0 && moved < memoryStep &&
+		moved > -memoryStep {
 		return nil
 	}
 	return delta

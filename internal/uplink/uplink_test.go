@@ -27,6 +27,8 @@ type node struct {
 	refuse  error
 	reports map[string]migration.Report
 	ended   map[string]bool
+	cancels []string // ids
+	late    error    // why nothing can be cancelled
 
 	containers []engine.Container
 	measured   int
@@ -57,6 +59,17 @@ func (n *node) Migrate(_ context.Context, request *api.MigrateRequest) error {
 		n.reports[request.Migration] = migration.Report{Result: migration.ResultRuns}
 	}
 	return n.refuse
+}
+
+// Cancel ends a migration, unless it is too late.
+func (n *node) Cancel(id string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cancels = append(n.cancels, id)
+	if n.late == nil {
+		n.reports[id], n.ended[id] = migration.Report{Result: migration.RolledBack}, true
+	}
+	return n.late
 }
 
 func (n *node) Report(id string) (migration.Report, bool, bool) {
@@ -179,6 +192,121 @@ func TestAgentEndsBetween(t *testing.T) {
 	}
 }
 
+// TestCancelled: a migration under way is cancelled once for each time that the controller asks, and its end
+// is told.
+func TestCancelled(t *testing.T) {
+	n := newNode()
+	n.late = errors.New("it was handed over")
+	state := t.TempDir()
+	u, outcomes := open(t, state, n)
+	one := command(1, 1, 1)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Begun, "")
+	u.cancel(one)
+	want(t, outcomes, Begun, "")
+	if got := <-outcomes; got.State != Begun || got.CancelError != "it was handed over" {
+		t.Fatalf("outcome %v", got)
+	}
+	n.mu.Lock()
+	n.late = nil
+	n.mu.Unlock()
+	u.cancel(one)
+	want(t, outcomes, Begun, "")
+	want(t, outcomes, Failed, string(migration.RolledBack))
+	u.following.Wait()
+	if !slices.Equal(n.cancels, []string{one.Id, one.Id}) {
+		t.Errorf("cancelled %v", n.cancels)
+	}
+	u.cancel(one) // it has ended
+	want(t, outcomes, Failed, string(migration.RolledBack))
+	u, outcomes = open(t, state, n)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Failed, string(migration.RolledBack))
+	if len(n.asked) != 1 || len(n.cancels) != 2 {
+		t.Errorf("migrations %v, cancelled %v", n.asked, n.cancels)
+	}
+}
+
+// TestCancelledBefore: a command that is cancelled before it arrives never begins, also after a restart.
+func TestCancelledBefore(t *testing.T) {
+	n := newNode()
+	state := t.TempDir()
+	u, outcomes := open(t, state, n)
+	one := command(1, 5, 1)
+	u.cancel(one)
+	want(t, outcomes, Failed, "it was cancelled before it began")
+	u, outcomes = open(t, state, n)
+	u.execute(t.Context(), one)
+	want(t, outcomes, Failed, "it was cancelled before it began")
+	two := command(2, 5, 2)
+	if _, known, err := u.journal.begin(two, u.now()); known || err != nil {
+		t.Fatal(known, err)
+	}
+	u.cancel(two) // before it is carried out
+	want(t, outcomes, Begun, "")
+	found, _ := u.journal.find(two.Id)
+	if u.begin(t.Context(), two, found) {
+		t.Error("a cancelled command begins")
+	}
+	want(t, outcomes, Failed, "it was cancelled before it began")
+	u.cancel(command(3, 4, 3)) // of an earlier leader
+	u.cancel(&api.Command{Id: "x"})
+	if got := <-outcomes; got.Command != "x" || !strings.Contains(got.CancelError, "refused") {
+		t.Errorf("outcome %v", got)
+	}
+	if len(n.asked)+len(n.cancels) > 0 || len(u.journal.kept.Commands) != 2 {
+		t.Errorf("migrations %v, cancelled %v, commands %v", n.asked, n.cancels, u.journal.kept.Commands)
+	}
+}
+
+// TestCancelledAcrossRestart: an agent that ends before it has cancelled does it afterwards.
+func TestCancelledAcrossRestart(t *testing.T) {
+	n := newNode()
+	state := t.TempDir()
+	u, outcomes := open(t, state, n)
+	one := command(1, 1, 1)
+	if _, _, err := u.journal.begin(one, u.now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Migrate(t.Context(), &api.MigrateRequest{Migration: one.Id}); err != nil {
+		t.Fatal(err)
+	}
+	u.cancel(one)
+	want(t, outcomes, Begun, "")
+	u, outcomes = open(t, state, n)
+	for _, entry := range u.journal.open() {
+		u.follow(t.Context(), entry)
+	}
+	want(t, outcomes, Failed, string(migration.RolledBack))
+	if len(n.cancels) != 1 {
+		t.Errorf("cancelled %v", n.cancels)
+	}
+}
+
+// TestRefused: the controller hears that a container was refused, whether at once or by the target.
+func TestRefused(t *testing.T) {
+	n := newNode()
+	u, outcomes := open(t, t.TempDir(), n)
+	n.refuse = errors.New("no room")
+	u.execute(t.Context(), command(1, 1, 1))
+	want(t, outcomes, Begun, "")
+	if got := <-outcomes; got.State != Failed || !got.Refused {
+		t.Errorf("outcome %v", got)
+	}
+	u.following.Wait()
+	n.refuse = nil
+	for number, result := range []migration.Result{migration.Refused, migration.RolledBack} {
+		one := command(number+2, 1, uint64(number+2))
+		u.execute(t.Context(), one)
+		want(t, outcomes, Begun, "")
+		n.end(one.Id, result)
+		if got := <-outcomes; got.State != Failed || got.Refused != (result == migration.Refused) {
+			t.Errorf("%s: outcome %v", result, got)
+		}
+		u.following.Wait()
+	}
+}
+
 // TestDoubt: a migration in doubt is told once, and its end later.
 func TestDoubt(t *testing.T) {
 	n := newNode()
@@ -260,8 +388,66 @@ func TestDifference(t *testing.T) {
 	if d := difference(before, after); d == nil || len(d.Containers) != 2 || len(d.Gone) != 0 {
 		t.Errorf("change %v", d)
 	}
+	link := func(rate float64) *api.NodeState {
+		return &api.NodeState{FreeBytes: 1 << 30, Links: []*api.NodeLink{{Node: "b", BitsPerSecond: rate}}}
+	}
+	if d := difference(link(1e9), link(1.1e9)); d != nil {
+		t.Errorf("a small change of a link is told: %v", d)
+	}
+	for _, before := range []*api.NodeState{link(5e8), link(3e9), {FreeBytes: 1 << 30}} {
+		if d := difference(before, link(1e9)); d == nil || len(d.Links) != 1 {
+			t.Errorf("change %v", d)
+		}
+	}
 	if d := difference(after, &api.NodeState{FreeBytes: 1 << 20}); len(d.Gone) != 2 || d.FreeBytes != 1<<20 {
 		t.Errorf("change %v", d)
+	}
+}
+
+// TestParts: a state of any size is told in messages that the controller takes, and nothing of it is lost.
+func TestParts(t *testing.T) {
+	for _, count := range []int{0, 1, 3000} {
+		whole := &api.NodeState{Version: "1", Address: "x", FreeBytes: 7}
+		for i := range count {
+			whole.Containers = append(whole.Containers, &api.NodeContainer{Id: fmt.Sprint(i),
+				Labels: map[string]string{"godwit.nodes": strings.Repeat("x", i%900)}})
+			whole.Links = append(whole.Links, &api.NodeLink{Node: fmt.Sprint(i), BitsPerSecond: float64(i)})
+		}
+		got := &api.NodeState{}
+		parts := stateParts(whole)
+		for i, one := range parts {
+			more := i+1 < len(parts)
+			if size := proto.Size(one); size > partBytes+1024 {
+				t.Errorf("part %d has %d bytes", i, size)
+			}
+			if i == 0 {
+				if got = one.State; got.More != more {
+					t.Errorf("the first of %d parts: %t", len(parts), got.More)
+				}
+				continue
+			}
+			if one.Delta.More != more || len(one.Delta.Containers)+len(one.Delta.Links) == 0 {
+				t.Errorf("part %d of %d: %t", i, len(parts), one.Delta.More)
+			}
+			got.Containers = append(got.Containers, one.Delta.Containers...)
+			got.Links = append(got.Links, one.Delta.Links...)
+		}
+		if got.More = false; !proto.Equal(got, whole) {
+			t.Errorf("%d containers in %d parts are told as %d", count, len(parts), len(got.Containers))
+		}
+	}
+	gone := &api.Delta{FreeBytes: 9}
+	for i := range 5000 {
+		gone.Gone = append(gone.Gone, fmt.Sprintf("%064d", i))
+	}
+	got := 0
+	for _, one := range deltaParts(gone) {
+		if got += len(one.Gone); one.FreeBytes != 9 || proto.Size(one) > partBytes+1024 {
+			t.Errorf("a part with %d bytes", proto.Size(one))
+		}
+	}
+	if got != len(gone.Gone) {
+		t.Errorf("%d of %d are told", got, len(gone.Gone))
 	}
 }
 

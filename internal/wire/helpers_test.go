@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net/netip"
 	"net/url"
@@ -155,17 +154,6 @@ func (n *testNode) replaceIdentity(t testing.TB, certificate tls.Certificate) *i
 		t.Fatal(err)
 	}
 	return id
-}
-
-// eventually polls a condition.
-func eventually(t testing.TB, what string, met func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !met(); {
-		if time.Now().After(deadline) {
-			t.Fatal(fmt.Sprint("did not happen: ", what))
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 func (g *gate) size() int {

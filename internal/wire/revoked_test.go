@@ -6,6 +6,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
 
@@ -38,7 +39,7 @@ func TestARemovedNodeIsCutOff(t *testing.T) {
 		conn.Close()
 	}
 	nothingAccepted(t, a)
-	eventually(t, "every refusal is logged with its reason", func() bool {
+	await.True(t, "every refusal is logged with its reason", func() bool {
 		count := 0
 		for _, err := range a.logged() {
 			if errors.Is(err, identity.ErrRevoked) {

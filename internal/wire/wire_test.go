@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/patience"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -175,7 +176,7 @@ func TestNothingWithoutACertificate(t *testing.T) {
 		}
 	}
 	nothingAccepted(t, a)
-	eventually(t, "every refusal is logged", func() bool { return len(a.logged()) >= len(certificates)*4 })
+	await.True(t, "every refusal is logged", func() bool { return len(a.logged()) >= len(certificates)*4 })
 }
 
 // rootsOf holds the authority of a node's certificate.
@@ -272,7 +273,7 @@ func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 			3, patience.Limit{Still: 10 * time.Second, Most: 10 * time.Second}
 	})
 	b := a.join(t, "b")
-	eventually(t, "the join's place is free again", func() bool { return a.listener.gate.size() == 0 })
+	await.True(t, "the join's place is free again", func() bool { return a.listener.gate.size() == 0 })
 	var slow []net.Conn
 	for range 3 {
 		conn, err := net.Dial("tcp", a.address())
@@ -282,7 +283,7 @@ func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 		defer conn.Close()
 		slow = append(slow, conn)
 	}
-	eventually(t, "three handshakes are under way", func() bool { return a.listener.gate.size() == 3 })
+	await.True(t, "three handshakes are under way", func() bool { return a.listener.gate.size() == 3 })
 	if err := dialError(t, b.id, a.address(), "a"); err == nil {
 		t.Fatal("a fourth handshake from one host was allowed")
 	}
@@ -299,7 +300,7 @@ func TestSlowHandshakesKeepNobodyOut(t *testing.T) {
 	for _, conn := range slow {
 		conn.Close()
 	}
-	eventually(t, "places are free again", func() bool { return a.listener.gate.size() == 0 })
+	await.True(t, "places are free again", func() bool { return a.listener.gate.size() == 0 })
 }
 
 func TestHandshakeHasADeadline(t *testing.T) {
@@ -317,7 +318,7 @@ func TestHandshakeHasADeadline(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, context.DeadlineExceeded) || err == nil {
 		t.Errorf("a peer that says nothing is kept: %v", err)
 	}
-	eventually(t, "it is logged", func() bool { return len(a.logged()) == 1 })
+	await.True(t, "it is logged", func() bool { return len(a.logged()) == 1 })
 }
 
 func TestControlConnections(t *testing.T) {
@@ -388,7 +389,7 @@ func TestCloseEndsEverythingUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	eventually(t, "the handshake is under way", func() bool { return a.listener.gate.size() == 1 })
+	await.True(t, "the handshake is under way", func() bool { return a.listener.gate.size() == 1 })
 	accepted := make(chan error, 2)
 	go func() { _, err := a.listener.AcceptData(context.Background()); accepted <- err }()
 	go func() { _, err := a.listener.Control().Accept(); accepted <- err }()
@@ -412,7 +413,7 @@ func TestCloseReleasesABlockedWrite(t *testing.T) {
 		}
 		written <- err
 	}()
-	eventually(t, "a write is under way", func() bool {
+	await.True(t, "a write is under way", func() bool {
 		if !out.mu.TryLock() {
 			return true
 		}

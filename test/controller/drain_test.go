@@ -93,9 +93,30 @@ func run(t *testing.T) (end func()) {
 // controlled runs a command of godwit that the controller answers.
 func controlled(t *testing.T, args ...string) string {
 	t.Helper()
-	return must(t, "a", append([]string{"godwit", "--controller", "127.0.0.1", "--controller-token",
-		userToken},
-		args...)...)
+	out, err := as(t, userToken, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// as runs a command of godwit that the controller answers, with another token.
+func as(t *testing.T, token string, args ...string) (string, error) {
+	t.Helper()
+	return world.lab.Exec(t.Context(), "a", append([]string{"godwit", "--controller", "127.0.0.1",
+		"--controller-token", token}, args...)...)
+}
+
+// write writes a secret in a node.
+func write(t *testing.T, node, path, text string) {
+	t.Helper()
+	root, err := world.lab.Root(node)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, path), []byte(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // join connects all nodes, and gives the user a token.
@@ -105,19 +126,10 @@ func join(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := func(node, path, text string) {
-		root, err := world.lab.Root(node)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(root, path), []byte(text), 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("a", userToken, must(t, "a", world.program, "token", "user", "anna"))
+	write(t, "a", userToken, must(t, "a", world.program, "token", "user", "anna"))
 	for _, node := range []string{"a", "b", "c"} {
 		const path = "/var/lib/godwit/node-token"
-		write(node, path, must(t, "a", world.program, "token", "node", "--node", node))
+		write(t, node, path, must(t, "a", world.program, "token", "node", "--node", node))
 		must(t, node, "godwit", "node", "connect", address.String(), "--token-file", path)
 	}
 	eventually(t, "the nodes to connect", func() error {
@@ -281,6 +293,93 @@ func checkMigrations(t *testing.T) {
 	for _, one := range intents {
 		if one.State != "moved" {
 			t.Errorf("intent %s of %s is %s: %s", one.Id, one.Name, one.State, one.Error)
+		}
+	}
+}
+
+// TestCancel cancels a migration that is under way, and one that waits for it: both containers stay, and
+// their clients see nothing. A user who may only look may not do that, and the audit log says who did.
+func TestCancel(t *testing.T) {
+	run(t)
+	join(t)
+	const viewer, admin = "/var/lib/godwit/viewer-token", "/var/lib/godwit/admin-token"
+	write(t, "a", viewer, must(t, "a", world.program, "token", "user", "ben", "--role", "viewer"))
+	write(t, "a", admin, must(t, "a", world.program, "token", "user", "root", "--role", "admin"))
+	clients := map[string]*workload.RedisCounter{}
+	for _, name := range []string{"stays1", "stays2"} {
+		clients[name] = startRedis(t, name)
+	}
+	root, err := world.lab.Root("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	directory := filepath.Join(root, "run/godwit")
+	pause := agent.Fault{Side: "source", Step: "prepare", When: "before"}
+	if err := pause.Set(directory, agent.FaultPause); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the controller to know the containers", func() error {
+		text := controlled(t, "ps", "-A")
+		if !strings.Contains(text, "stays1") || !strings.Contains(text, "stays2") {
+			return errors.New(text)
+		}
+		return nil
+	})
+	first := strings.TrimSpace(controlled(t, "migrate", "stays1", "c", "--detach"))
+	eventually(t, "the migration to be under way", func() error {
+		_, err := os.Stat(pause.Reached(directory))
+		return err
+	})
+	second := strings.TrimSpace(controlled(t, "migrate", "stays2", "c", "--detach"))
+	if out, err := as(t, viewer, "migration", "cancel", second); err == nil ||
+		!strings.Contains(out+err.Error(), "needs the role operator") {
+		t.Errorf("a viewer cancels a migration: %s, %v", out, err)
+	}
+	if out := controlled(t, "migration", "cancel", second); !strings.Contains(out, "is cancelled") {
+		t.Errorf("cancel of what waits: %s", out)
+	}
+	if out := controlled(t, "migration", "cancel", first); !strings.Contains(out, "Asked b to cancel") {
+		t.Errorf("cancel of what is under way: %s", out)
+	}
+	if err := pause.Clear(directory); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both to be cancelled", func() error {
+		var intents []*api.Intent
+		out := controlled(t, "migration", "ls", "-A", "--json")
+		if err := json.Unmarshal([]byte(out), &intents); err != nil {
+			return err
+		}
+		for _, one := range intents {
+			if (one.Id == first || one.Id == second) && one.State != "cancelled" {
+				return fmt.Errorf("%s is %s", one.Name, one.State)
+			}
+		}
+		return nil
+	})
+	here := list(t, "b")
+	for name, one := range clients {
+		before := one.Answers()
+		eventually(t, name+" to answer", func() error {
+			if one.Answers() == before {
+				return errors.New("no answer")
+			}
+			return nil
+		})
+		seen := one.Seen()
+		if here[name].State != engine.Running || seen.Errors+seen.Lost+seen.Doubled > 0 ||
+			!seen.SameConnection {
+			t.Errorf("%s is %q at b, and its client saw %+v", name, here[name].State, seen)
+		}
+	}
+	log, err := as(t, admin, "audit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"user anna ", "CancelIntent " + first + ": ok", "Move stays2 to c: ok",
+		"CancelIntent " + second + ": PermissionDenied", "node b "} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the audit log lacks %q:\n%s", want, log)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package controller tests the controller with real agents in a lab: a node is drained while clients use its
-// containers, and the controller is killed in the middle.
+// containers, and the controller is killed in the middle; migrations are cancelled.
 package controller
 
 import (

@@ -15,7 +15,7 @@ import (
 // lxcPlace gives the nodes separate directories for LXC's containers: the machine's are not for tests.
 var lxcPlace = sync.OnceValue(func() (err error) {
 	for _, node := range nodes() {
-		err = errors.Join(err, world.lab.PrepareLXC(context.Background(), node))
+		err = errors.Join(err, world.lab.Engines().PrepareLXC(context.Background(), node))
 	}
 	return err
 })
@@ -38,7 +38,7 @@ func startLXC(t *testing.T, name, address, workload string) *container {
 		t.Fatal(err)
 	}
 	inittab := "::sysinit:/bin/true\n::once:/bin/state " + workload + "\n"
-	directory, err := world.lab.CreateLXC(t.Context(), "a", name, address, inittab,
+	directory, err := world.lab.Engines().CreateLXC(t.Context(), "a", name, address, inittab,
 		"lxc.cgroup.memory.limit_in_bytes = 256M")
 	if err != nil {
 		t.Fatal(err)

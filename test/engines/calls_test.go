@@ -67,8 +67,8 @@ func profile(t *testing.T, name, without string) string {
 func restartDocker(t *testing.T, node string, flags ...string) {
 	t.Helper()
 	again := func(ctx context.Context, flags ...string) {
-		if err := errors.Join(world.lab.StopDocker(ctx, node),
-			world.lab.StartDocker(ctx, node, flags...)); err != nil {
+		if err := errors.Join(world.lab.Engines().StopDocker(ctx, node),
+			world.lab.Engines().StartDocker(ctx, node, flags...)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ const ctrImage = "docker.io/library/" + image
 
 // bringUpContainerd starts the containerd of a node, with the image in two namespaces.
 func bringUpContainerd(ctx context.Context, node string) error {
-	if err := world.lab.StartContainerd(ctx, node); err != nil {
+	if err := world.lab.Engines().StartContainerd(ctx, node); err != nil {
 		return err
 	}
 	script := "set -e; godwit engine setup containerd; docker save " + image +
@@ -171,7 +171,7 @@ func TestContainerdKilled(t *testing.T) {
 		t.Error("it moved")
 	}
 	ctrCounted(t, "a", name, ctrCounted(t, "a", name, 1))
-	if err := world.lab.StartContainerd(t.Context(), "b"); err != nil {
+	if err := world.lab.Engines().StartContainerd(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "containerd has nothing of it",

@@ -461,8 +461,8 @@ func TestDockerNetworkDaemon(t *testing.T) {
 		return
 	}
 	makeNetworks(t)
-	if err := errors.Join(world.lab.StopDocker(t.Context(), "b"),
-		world.lab.StartDocker(t.Context(), "b")); err != nil {
+	if err := errors.Join(world.lab.Engines().StopDocker(t.Context(), "b"),
+		world.lab.Engines().StartDocker(t.Context(), "b")); err != nil {
 		t.Fatal(err) // from now on it uses the node's containerd, which stays when Docker is killed
 	}
 	name := docker(t, []string{"--network", networkName, "--publish", "8080:80"}, echo)

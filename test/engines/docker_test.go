@@ -23,7 +23,7 @@ const count = `i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.05; done`
 
 // bringUpDocker starts the Docker of a node, with the image.
 func bringUpDocker(ctx context.Context, node string) error {
-	if err := world.lab.StartDocker(ctx, node); err != nil {
+	if err := world.lab.Engines().StartDocker(ctx, node); err != nil {
 		return err
 	}
 	return inDocker.importImage(ctx, node)
@@ -354,14 +354,14 @@ func TestDockerRefused(t *testing.T) {
 // TestDockerNotThere: a target whose Docker does not run refuses.
 func TestDockerNotThere(t *testing.T) {
 	name := docker(t, nil, count)
-	if err := world.lab.StopDocker(t.Context(), "b"); err != nil {
+	if err := world.lab.Engines().StopDocker(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
 	err := tried(t, "a", "godwit", "migrate", "docker:"+name, "b")
 	if err == nil || !strings.Contains(err.Error(), "Docker") {
 		t.Errorf("%v, want that Docker does not run there", err)
 	}
-	if err := world.lab.StartDocker(t.Context(), "b"); err != nil {
+	if err := world.lab.Engines().StartDocker(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "Docker has its image",

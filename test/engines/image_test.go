@@ -148,7 +148,7 @@ func startDockerAlone(ctx context.Context, node string) error {
 	if _, err := world.lab.Exec(ctx, node, "mv", socket, socket+".hidden"); err != nil {
 		return err
 	}
-	err := world.lab.StartDocker(ctx, node)
+	err := world.lab.Engines().StartDocker(ctx, node)
 	_, back := world.lab.Exec(ctx, node, "mv", socket+".hidden", socket)
 	return errors.Join(err, back)
 }
@@ -159,7 +159,7 @@ func testOtherStore(t *testing.T) {
 	restart := func() {
 		t.Helper()
 		ctx := context.Background()
-		err := world.lab.StopDocker(ctx, "a")
+		err := world.lab.Engines().StopDocker(ctx, "a")
 		if err == nil {
 			err = startDockerAlone(ctx, "a")
 		}

@@ -88,7 +88,7 @@ func restartDaemon(t *testing.T, s subject, node string) {
 		err = startDockerAlone(t.Context(), node)
 	} else {
 		in(t, node, "rm", "-f", "/run/containerd/containerd.sock")
-		err = world.lab.StartContainerd(t.Context(), node)
+		err = world.lab.Engines().StartContainerd(t.Context(), node)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -108,7 +108,7 @@ func TestLXCSystemd(t *testing.T) {
 	c := conformance{s: inLXC{}}
 	const container, address = "debian", "10.88.1.220"
 	t.Cleanup(func() { c.removed(container) })
-	err := world.lab.CreateLXCSystem("a", container, address, func(directory string) error {
+	err := world.lab.Engines().CreateLXCSystem("a", container, address, func(directory string) error {
 		return labimage.Unpack(t.Context(), "debian", filepath.Join(lab.StateDirectory, "images"), directory)
 	})
 	if err != nil {

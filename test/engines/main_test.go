@@ -38,7 +38,7 @@ func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 			return err
 		}
 		for _, bring := range []func(context.Context, string) error{bringUpDocker, bringUpPodman,
-			bringUpContainerd, bringUpEmbedded, up.PrepareLXC} {
+			bringUpContainerd, bringUpEmbedded, up.Engines().PrepareLXC} {
 			if err := bring(ctx, node); err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ const inPodman = cli("podman")
 
 // bringUpPodman prepares Podman on a node, like its administrator, with the image.
 func bringUpPodman(ctx context.Context, node string) error {
-	if err := world.lab.PreparePodman(ctx, node); err != nil {
+	if err := world.lab.Engines().PreparePodman(ctx, node); err != nil {
 		return err
 	}
 	script := `set -e; mkdir -p /etc/containers/containers.conf.d; printf '[containers]\ninit_path = "%s"\n' "$(command -v docker-init)" >/etc/containers/containers.conf.d/60-init.conf

@@ -63,8 +63,8 @@ func losesPower(t *testing.T, node string) {
 	}
 	in(t, node, "mount", "--bind", boot, "/proc/sys/kernel/random/boot_id")
 	for _, start := range []func(context.Context, string) error{
-		func(ctx context.Context, node string) error { return world.lab.StartDocker(ctx, node) },
-		world.lab.PreparePodman, world.lab.StartContainerd,
+		func(ctx context.Context, node string) error { return world.lab.Engines().StartDocker(ctx, node) },
+		world.lab.Engines().PreparePodman, world.lab.Engines().StartContainerd,
 		func(ctx context.Context, node string) error { return world.lab.StartAgent(ctx, node, "--faults") },
 	} {
 		if err := start(t.Context(), node); err != nil {

@@ -384,7 +384,7 @@ func (inLXC) run(t *testing.T, node, container string, asked []string, script st
 	t.Helper()
 	address := map[string]string{"a": "10.88.1.200", "b": "10.88.2.200"}[node]
 	inittab := "::sysinit:/bin/true\n::once:/bin/sh /script\n"
-	directory, err := world.lab.CreateLXC(t.Context(), node, container, address, inittab, asked...)
+	directory, err := world.lab.Engines().CreateLXC(t.Context(), node, container, address, inittab, asked...)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(directory, "rootfs/script"), []byte("exec >"+lxcLog+"\n"+script),
 			0o644)

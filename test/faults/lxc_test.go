@@ -32,7 +32,7 @@ func (w *world) inNode(t *testing.T, node string, args ...string) string {
 func (w *world) startLXC(t *testing.T) {
 	t.Helper()
 	inittab := "::sysinit:/bin/true\n::respawn:/bin/redis-server --protected-mode no --save '' --dir /tmp\n"
-	directory, err := w.lab.CreateLXC(t.Context(), "a", container, "10.88.1.200", inittab)
+	directory, err := w.lab.Engines().CreateLXC(t.Context(), "a", container, "10.88.1.200", inittab)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,16 +63,16 @@ func (v via) bringUp(ctx context.Context, up *lab.Lab, node, archive string) err
 	var err error
 	switch v {
 	case docker:
-		err = up.StartDocker(ctx, node)
+		err = up.Engines().StartDocker(ctx, node)
 	case podman:
-		err = up.PreparePodman(ctx, node)
+		err = up.Engines().PreparePodman(ctx, node)
 		load += "; godwit engine setup podman"
 	case containerd:
-		err = up.StartContainerd(ctx, node)
+		err = up.Engines().StartContainerd(ctx, node)
 		network = "mkdir -p " + filepath.Dir(cniFile) + "; echo '" + cniList + "' >" + cniFile
 		load = "ctr images import " + archive + "; godwit engine setup containerd"
 	case lxc:
-		return up.PrepareLXC(ctx, node)
+		return up.Engines().PrepareLXC(ctx, node)
 	case embedded:
 		return nil
 	}

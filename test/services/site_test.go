@@ -53,7 +53,7 @@ func (labSite) dockerNodes(n string) []string { return []string{n, clientNode} }
 // startDocker starts the node's own Docker. Its configuration is not the machine's; StartDocker has told
 // the daemon of the runtime.
 func (l labSite) startDocker(ctx context.Context, node string) error {
-	if err := l.StartDocker(ctx, node); err != nil {
+	if err := l.Engines().StartDocker(ctx, node); err != nil {
 		return err
 	}
 	_, err := l.Exec(ctx, node, "godwit", "engine", "setup", "docker", "--network", network, "--config",

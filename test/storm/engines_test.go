@@ -34,13 +34,13 @@ func (v via) bringUp(ctx context.Context, up *lab.Lab, node, image string) error
 	case embedded:
 		load = []string{"godwit", "image", "load", image}
 	case docker:
-		err = up.StartDocker(ctx, node)
+		err = up.Engines().StartDocker(ctx, node)
 	case podman:
-		if err = up.PreparePodman(ctx, node); err == nil {
+		if err = up.Engines().PreparePodman(ctx, node); err == nil {
 			_, err = up.Exec(ctx, node, "godwit", "engine", "setup", "podman")
 		}
 	case containerd:
-		if err = up.StartContainerd(ctx, node); err == nil {
+		if err = up.Engines().StartContainerd(ctx, node); err == nil {
 			_, err = up.Exec(ctx, node, "godwit", "engine", "setup", "containerd")
 		}
 		load = []string{"ctr", "images", "import", image}

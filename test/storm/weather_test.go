@@ -292,5 +292,5 @@ func (s *storm) restartDaemon(ctx context.Context, node string) error {
 	if _, err := world.lab.Exec(ctx, node, "sh", "-c", kills); err != nil {
 		return err
 	}
-	return world.lab.StartContainerd(ctx, node)
+	return world.lab.Engines().StartContainerd(ctx, node)
 }

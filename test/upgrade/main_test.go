@@ -74,7 +74,7 @@ func bringUp(ctx context.Context, up *lab.Lab, directory string) error {
 	}
 	archive := filepath.Join(directory, "image.tar")
 	for _, node := range labtest.Nodes() {
-		if err := up.StartDocker(ctx, node); err != nil {
+		if err := up.Engines().StartDocker(ctx, node); err != nil {
 			return err
 		}
 		for _, load := range [][]string{

@@ -76,7 +76,9 @@ type docker struct{ byCommand }
 
 // bringUp enables Docker's checkpoints, which are an experimental feature.
 func (d docker) bringUp(ctx context.Context, node string) error {
-	err := withCRIU(d.bed, func() error { return d.bed.Lab.StartDocker(ctx, node, "--experimental") })
+	err := withCRIU(d.bed, func() error {
+		return d.bed.Lab.Engines().StartDocker(ctx, node, "--experimental")
+	})
 	if err == nil {
 		_, err = d.bed.Exec(ctx, node, "docker", "network", "create", "--subnet", bridgeSubnet, bridge)
 	}
@@ -156,7 +158,7 @@ func (d docker) checkpoints(ctx context.Context, node, container string) (string
 type podman struct{ byCommand }
 
 func (p podman) bringUp(ctx context.Context, node string) error {
-	if err := p.bed.Lab.PreparePodman(ctx, node); err != nil {
+	if err := p.bed.Lab.Engines().PreparePodman(ctx, node); err != nil {
 		return err
 	}
 	_, err := p.bed.Exec(ctx, node, testbed.Program, "engine", "setup", "podman")
@@ -185,10 +187,11 @@ type containerd struct{ bed *testbed.Bed }
 func (containerd) name() string { return "containerd" }
 
 func (c containerd) bringUp(ctx context.Context, node string) error {
-	if err := withCRIU(c.bed, func() error { return c.bed.Lab.StartContainerd(ctx, node) }); err != nil {
+	err := withCRIU(c.bed, func() error { return c.bed.Lab.Engines().StartContainerd(ctx, node) })
+	if err != nil {
 		return err
 	}
-	_, err := c.bed.Exec(ctx, node, testbed.Program, "engine", "setup", "containerd")
+	_, err = c.bed.Exec(ctx, node, testbed.Program, "engine", "setup", "containerd")
 	return err
 }
 

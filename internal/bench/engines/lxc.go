@@ -48,7 +48,9 @@ func (lxc) address(c outside) netip.Addr {
 
 func (lxc) name() string { return "lxc" }
 
-func (l lxc) bringUp(ctx context.Context, node string) error { return l.bed.Lab.PrepareLXC(ctx, node) }
+func (l lxc) bringUp(ctx context.Context, node string) error {
+	return l.bed.Lab.Engines().PrepareLXC(ctx, node)
+}
 
 func (lxc) connects() bool { return true }
 

@@ -156,7 +156,7 @@ func startIdle(ctx context.Context, s *testbed.Suite, containers int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Bed.Lab.StartDocker(ctx, testbed.Nodes[0]); err != nil {
+	if err := s.Bed.Lab.Engines().StartDocker(ctx, testbed.Nodes[0]); err != nil {
 		return err
 	}
 	image, err := moves.LoadImage(ctx, s.Bed, testbed.Nodes[0], "docker", archive)

@@ -62,7 +62,7 @@ func byNode(w World) [][]int {
 // free reports whether the round may decide about a container.
 func (r *round) free(container int) bool {
 	c := &r.Containers[container]
-	return !c.Busy && !r.planned[container] && !r.now.Before(c.NotBefore)
+	return !c.Busy && !r.planned[container] && !r.now.Before(c.NotBefore) && c.Held == ""
 }
 
 // add notes an intent, and what it does to the target and to the groups.
@@ -121,9 +121,15 @@ func (r *round) drains() {
 		slices.SortStableFunc(leaving, func(a, b int) int {
 			return cmp.Compare(r.Containers[b].Bytes, r.Containers[a].Bytes)
 		})
+		reason := fmt.Sprintf("%s drains %s%s", n.Drained.By, n.Name, when)
 		for _, container := range leaving {
-			if r.free(container) {
-				r.place(container, Drain, priority, fmt.Sprintf("%s drains %s%s", n.Drained.By, n.Name, when))
+			switch c := &r.Containers[container]; {
+			case r.free(container):
+				r.place(container, Drain, priority, reason)
+			case c.Held != "" && !c.Busy && !r.planned[container]:
+				r.add(Intent{Container: container, Target: -1, Cause: Drain, Priority: priority,
+					Reason: fmt.Sprintf("%s; %s cancelled its move, so it stays until a user moves it or "+
+						"drains %s again", reason, c.Held, n.Name)})
 			}
 		}
 	}
@@ -175,7 +181,8 @@ func (r *round) labels() {
 // bringBack returns a container to the node that it left in a drain.
 func (r *round) bringBack(container int) {
 	c := &r.Containers[container]
-	if home := &r.Nodes[c.Home]; home.State != Active || r.refuses(c, c.Home) != "" {
+	if home := &r.Nodes[c.Home]; home.State != Active || r.refuses(c, c.Home) != "" ||
+		slices.Contains(c.Refused, c.Home) {
 		return // later
 	}
 	r.add(Intent{
@@ -189,7 +196,7 @@ func (r *round) bringBack(container int) {
 func (r *round) gather(container int) {
 	c := &r.Containers[container]
 	most := r.groups.most(c.Affinity)
-	if most < 0 || most == c.Node || r.refuses(c, most) != "" ||
+	if most < 0 || most == c.Node || r.refuses(c, most) != "" || slices.Contains(c.Refused, most) ||
 		r.groups.together[c.Affinity][most] <= r.groups.together[c.Affinity][c.Node] {
 		return
 	}

@@ -245,3 +245,57 @@ func FuzzParseSelector(f *testing.F) {
 		s.Matches(map[string]string{"zone": "x"})
 	})
 }
+
+// TestRefusedAndFailed: a node that refused the container is left out, and said to be; one to which it did
+// not move is the last choice. A user may try both.
+func TestRefusedAndFailed(t *testing.T) {
+	for what, test := range map[string]struct {
+		refused, failed []int
+		want            string
+	}{
+		"neither":     {nil, nil, "1 drain b 50"},
+		"refused":     {[]int{1}, nil, "1 drain c 50"},
+		"failed":      {nil, []int{1}, "1 drain c 50"},
+		"both failed": {nil, []int{1, 2}, "1 drain b 50"},
+		"one left":    {[]int{2}, []int{1}, "1 drain b 50"},
+		"all refused": {[]int{1, 2}, nil, "1 drain - 50"},
+	} {
+		w := drain(world(container("1", 0, func(c *Container) {
+			c.Refused, c.Failed = test.refused, test.failed
+		})), 0, time.Time{})
+		intents := Decide(w, noon)
+		if got := lines(w, intents); len(got) != 1 || got[0] != test.want {
+			t.Errorf("%s: %q, want %q", what, got, test.want)
+		}
+		if what == "all refused" && !strings.Contains(intents[0].Reason, "2 refused it") {
+			t.Errorf("reason %q", intents[0].Reason)
+		}
+		w.Requests = []Request{{Container: 0, Target: 1, By: "anna"}}
+		if got := lines(w, Decide(w, noon)); len(got) != 1 || got[0] != "1 user b 100" {
+			t.Errorf("%s: a user's wish: %q", what, got)
+		}
+	}
+	home := world(container("1", 0, func(c *Container) { c.Home, c.Refused = 1, []int{1} }))
+	if got := lines(home, Decide(home, noon)); len(got) > 0 {
+		t.Errorf("brought back to a node that refused it: %q", got)
+	}
+}
+
+// TestHeld: a container whose move was cancelled stays, with the reason, until a user moves it.
+func TestHeld(t *testing.T) {
+	hold := func(c *Container) { c.Held = "ben" }
+	w := drain(world(container("1", 0, hold), container("2", 0)), 0, time.Time{})
+	intents := Decide(w, noon)
+	if got := lines(w, intents); !slices.Equal(got, []string{"1 drain - 50", "2 drain b 50"}) ||
+		!strings.Contains(intents[0].Reason, "ben cancelled its move, so it stays until a user moves it") {
+		t.Errorf("%q: %q", got, intents[0].Reason)
+	}
+	w.Requests = []Request{{Container: 0, Target: 2, By: "anna"}}
+	if got := lines(w, Decide(w, noon)); !slices.Equal(got, []string{"1 user c 100", "2 drain b 50"}) {
+		t.Errorf("a user's wish: %q", got)
+	}
+	home := world(container("1", 0, hold, func(c *Container) { c.Home = 1 }))
+	if got := lines(home, Decide(home, noon)); len(got) > 0 {
+		t.Errorf("brought back: %q", got)
+	}
+}

@@ -17,7 +17,9 @@
 //
 // The target is the node where the container is predicted to arrive first, given what is on its way there
 // already, among the connected and active nodes that its label allows and that have room. Nodes that keep
-// a group together, or apart, come before others.
+// a group together, or apart, come before others. A node that refused the container is left out until
+// something about it has changed, and a node to which the container did not move for another reason comes
+// after the others. A container whose move was cancelled stays until a user moves it.
 //
 // A user asked for a drain, and for a move. The other causes are labels, which may be older than anybody
 // remembers: their intents are recommendations, unless the controller was told to carry them out.

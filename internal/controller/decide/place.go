@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,13 +17,27 @@ const (
 
 // choice is the best target so far.
 type choice struct {
-	node    int // -1: none
-	penalty int // for groups: how many wishes are not met
+	node    int  // -1: none
+	failed  bool // the container did not move there before
+	penalty int  // for groups: how many wishes are not met
 	seconds float64
 }
 
+// before reports whether a choice is better than another.
+func (c choice) before(other choice) bool {
+	switch {
+	case other.node < 0:
+		return true
+	case c.failed != other.failed:
+		return other.failed
+	case c.penalty != other.penalty:
+		return c.penalty < other.penalty
+	}
+	return c.seconds < other.seconds
+}
+
 // refusals counts why nodes are not possible.
-type refusals struct{ away, closed, label, room int }
+type refusals struct{ away, closed, label, room, refused int }
 
 func (f refusals) String() string {
 	var parts []string
@@ -31,7 +46,7 @@ func (f refusals) String() string {
 		what  string
 	}{
 		{f.away, "not connected"}, {f.closed, "cordoned or drained"}, {f.label, "not allowed by its labels"},
-		{f.room, "without room"},
+		{f.room, "without room"}, {f.refused, "refused it"},
 	} {
 		if one.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", one.count, one.what))
@@ -81,10 +96,12 @@ func (r *round) best(c *Container) (choice, refusals) {
 		case n.FreeBytes < c.size():
 			why.room++
 			continue
+		case slices.Contains(c.Refused, node):
+			why.refused++
+			continue
 		}
-		one := choice{node, r.groups.penalty(c, node), r.seconds(c, node)}
-		if best.node < 0 || one.penalty < best.penalty ||
-			one.penalty == best.penalty && one.seconds < best.seconds {
+		one := choice{node, slices.Contains(c.Failed, node), r.groups.penalty(c, node), r.seconds(c, node)}
+		if one.before(best) {
 			best = one
 		}
 	}

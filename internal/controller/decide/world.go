@@ -75,6 +75,12 @@ type Container struct {
 	Home int
 	// NotBefore is when the container may be tried again after a failure.
 	NotBefore time.Time
+	// Refused are the nodes, by index, that refused the container and have not changed since. Failed are
+	// those to which it did not move for another reason: they are tried after the others.
+	Refused, Failed []int
+	// Held is who cancelled a move of the container from its node, so that only a user moves it; empty:
+	// nobody.
+	Held string
 }
 
 // Request is a user's wish to move a container.

@@ -6,6 +6,10 @@
 // again answers with what came of it, so the controller sends a command again whenever it does not know
 // whether it arrived: after a node connects, and after another controller leads. The epoch fences
 // commands of an earlier leader, the generation those of an earlier intent for the container.
+//
+// A job that is cancelled before it is sent is gone. One that was sent stays, and holds its place in the
+// limits, until its source has said how the migration ended. Its command is not sent again: the source is
+// asked to cancel instead, and remembers that the command must not begin any more.
 package executor
 
 // Command asks the agent of From to move a container. It may arrive late, or more than once.
@@ -18,6 +22,8 @@ type Command struct {
 	Mode       string
 	// BitsPerSecond limits the migration; 0: no limit.
 	BitsPerSecond float64
+	// Cancel asks to cancel the migration, and not to begin one that has not begun.
+	Cancel bool
 }
 
 // Job is an intent in the queue.
@@ -32,6 +38,9 @@ type Job struct {
 	Created    int64 // order among jobs of one priority
 	// Sent says that the agent of From may have begun the migration.
 	Sent bool
+	// Cancelled says that the agent of From is asked to cancel the migration. The job goes on until the agent
+	// has said how the migration ended: it may have been too late.
+	Cancelled bool
 }
 
 // Limits bound what is under way at once.

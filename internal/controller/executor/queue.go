@@ -33,6 +33,18 @@ func (q *Queue) Sent(id string) {
 	}
 }
 
+// Cancel cancels a job. sent: its source has to be asked, as it may have begun the migration; otherwise the
+// job is gone.
+func (q *Queue) Cancel(id string) (sent bool) {
+	job := q.jobs[id]
+	if job == nil || !job.Sent {
+		q.Remove(id)
+		return false
+	}
+	job.Cancelled = true
+	return true
+}
+
 // Waiting is a job that may not begin yet, and why.
 type Waiting struct {
 	Job Job
@@ -101,7 +113,7 @@ func names(jobs []Job) string {
 func (q *Queue) Command(job Job, epoch uint64) Command {
 	return Command{
 		ID: job.ID, Epoch: epoch, Generation: job.Generation, Container: job.Container, From: job.From,
-		To: job.To, Mode: job.Mode, BitsPerSecond: q.limits.LinkBitsPerSecond,
+		To: job.To, Mode: job.Mode, BitsPerSecond: q.limits.LinkBitsPerSecond, Cancel: job.Cancelled,
 	}
 }
 

@@ -110,6 +110,32 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
+// TestCancel: a job that waits is gone; one that was sent stays, and its source is asked to cancel it.
+func TestCancel(t *testing.T) {
+	q := NewQueue(Limits{OutPerNode: 1, InPerNode: 1})
+	one, two := job("1", "a", "b", 0), job("2", "a", "b", 0)
+	one.Sent = true
+	q.Add(one)
+	q.Add(two)
+	if q.Cancel("2") || q.Cancel("2") || q.Cancel("no such job") || ids(q.All()) != "1" {
+		t.Errorf("%v are left", q.All())
+	}
+	if !q.Cancel("1") || !q.Cancel("1") {
+		t.Error("the source of a job that was sent is not asked")
+	}
+	q.Add(two)
+	if begin, _ := q.Next(all); len(begin) > 0 {
+		t.Errorf("%v begin before the cancelled job has ended", begin)
+	}
+	again := q.Repeat("a")
+	if ids(again) != "1" || !q.Command(again[0], 5).Cancel {
+		t.Errorf("%+v is repeated", again)
+	}
+	if found, _ := q.Find("2"); q.Command(found, 5).Cancel {
+		t.Error("another job is cancelled")
+	}
+}
+
 // TestLimitsHold runs random jobs to their ends: the limits hold at each instant, and all jobs end.
 func TestLimitsHold(t *testing.T) {
 	for seed := range uint64(50) {

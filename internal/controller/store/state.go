@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -43,6 +45,16 @@ type Container struct {
 	Generation uint64 `json:"generation"`
 	// Home is the drained node to which the container returns; empty: none.
 	Home string `json:"home,omitempty"`
+	// Held says that somebody cancelled a move that the controller had decided on; nil: nobody.
+	Held *Held `json:"held,omitempty"`
+}
+
+// Held keeps the controller from moving a container on its own, as long as the container is at the node and
+// the node is not drained anew.
+type Held struct {
+	By    string    `json:"by"`
+	Node  string    `json:"node"`
+	Since time.Time `json:"since"`
 }
 
 // IntentState is how far an intent is.
@@ -50,15 +62,16 @@ type IntentState string
 
 // The states of an intent.
 const (
-	Queued IntentState = "queued" // waits for its turn
-	Sent   IntentState = "sent"   // the source may have begun the migration
-	Moved  IntentState = "moved"
-	Failed IntentState = "failed" // the container did not move
-	Doubt  IntentState = "in-doubt"
+	Queued    IntentState = "queued" // waits for its turn
+	Sent      IntentState = "sent"   // the source may have begun the migration
+	Moved     IntentState = "moved"
+	Failed    IntentState = "failed"    // the container did not move
+	Cancelled IntentState = "cancelled" // it did not, because somebody cancelled the move
+	Doubt     IntentState = "in-doubt"
 )
 
 // Ended reports whether nothing more happens by itself.
-func (s IntentState) Ended() bool { return s == Moved || s == Failed }
+func (s IntentState) Ended() bool { return s == Moved || s == Failed || s == Cancelled }
 
 // Intent is a decision to move one container once. Its ID is that of the migration, too.
 type Intent struct {
@@ -78,9 +91,13 @@ type Intent struct {
 	SentAt     time.Time   `json:"sent_at,omitzero"`
 	EndedAt    time.Time   `json:"ended_at,omitzero"`
 	Error      string      `json:"error,omitempty"`
-	Bytes      int64       `json:"bytes,omitempty"` // expected memory to send
-	Downtime   float64     `json:"downtime_seconds,omitempty"`
-	Total      float64     `json:"total_seconds,omitempty"`
+	// CancelledBy is the user who wants a move to be cancelled that may have begun, and CancelError is why
+	// the source goes on.
+	CancelledBy string  `json:"cancelled_by,omitempty"`
+	CancelError string  `json:"cancel_error,omitempty"`
+	Bytes       int64   `json:"bytes,omitempty"` // expected memory to send
+	Downtime    float64 `json:"downtime_seconds,omitempty"`
+	Total       float64 `json:"total_seconds,omitempty"`
 }
 
 // TokenKind is what a token is for.
@@ -92,15 +109,48 @@ const (
 	UserToken TokenKind = "user"
 )
 
+// Role is what a user may do. Each role includes the ones before it.
+type Role string
+
+// The roles.
+const (
+	Viewer   Role = "viewer"   // sees nodes, containers and migrations
+	Operator Role = "operator" // moves containers, drains and labels nodes
+	Admin    Role = "admin"    // sees who did what
+)
+
+// roles are all roles, the lowest first.
+func roles() []Role { return []Role{Viewer, Operator, Admin} }
+
+// ParseRole reads the name of a role. Empty: Operator, as of tokens that were made before there were roles.
+func ParseRole(text string) (Role, error) {
+	role := cmp.Or(Role(text), Operator)
+	if !slices.Contains(roles(), role) {
+		return "", fmt.Errorf("role %.40q: must be viewer, operator or admin", text)
+	}
+	return role, nil
+}
+
+// Includes reports whether a user with the role may do what needs the other.
+func (r Role) Includes(other Role) bool {
+	mine, needed := slices.Index(roles(), r), slices.Index(roles(), other)
+	return needed >= 0 && mine >= needed
+}
+
 // Token is the record of a secret that was given out. Only a hash of the secret is kept.
 type Token struct {
 	Hash    string    `json:"hash"`
 	Kind    TokenKind `json:"kind"`
 	Name    string    `json:"name,omitempty"` // of the user, or of the only node that may use it
+	Role    Role      `json:"role,omitempty"` // of the user; empty: of a node, or older than roles
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"` // zero: never
 	Used    bool      `json:"used,omitempty"`   // of a node's
+	UsedAt  time.Time `json:"used_at,omitzero"` // not known of tokens that an earlier version kept
 }
+
+// Expired reports whether a token is no longer valid.
+func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && now.After(t.Expires) }
 
 // Authority is a certificate authority of the nodes' cluster, which the controller trusts.
 type Authority struct {

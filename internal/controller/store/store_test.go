@@ -39,6 +39,30 @@ func TestDecodeNamesTheRecord(t *testing.T) {
 	}
 }
 
+// TestRoles: each role includes the lower ones, and an unknown one nothing. Tokens without a role are old.
+func TestRoles(t *testing.T) {
+	order := []store.Role{store.Viewer, store.Operator, store.Admin}
+	for i, has := range order {
+		for j, needed := range order {
+			if has.Includes(needed) != (i >= j) {
+				t.Errorf("%s includes %s: %t", has, needed, has.Includes(needed))
+			}
+		}
+		if read, err := store.ParseRole(string(has)); err != nil || read != has {
+			t.Errorf("%q, %v", read, err)
+		}
+		if has.Includes("king") || store.Role("king").Includes(has) || store.Role("").Includes(has) {
+			t.Errorf("%s and an unknown role", has)
+		}
+	}
+	if role, err := store.ParseRole(""); err != nil || role != store.Operator {
+		t.Errorf("%q, %v", role, err)
+	}
+	if _, err := store.ParseRole("king"); err == nil {
+		t.Error("an unknown role is accepted")
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add("intent/1", []byte(`{"id":"1","state":"queued"}`))
 	f.Add("node/a", []byte(`{"labels":{"a":1}}`))

@@ -50,7 +50,7 @@ func (x extra) extensions() map[string]*anypb.Any {
 }
 
 // networkOf returns the address of a running container, or the obstacles of its networks.
-func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
+func (n *networks) networkOf(t told) (engine.Network, []engine.Problem) {
 	pid := int(t.process.GetPid())
 	if pid <= 0 || !hasNamespace(t.spec, specs.NetworkNamespace) {
 		return engine.Network{}, nil
@@ -59,7 +59,7 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 	if len(names) == 0 {
 		return engine.Network{}, nil
 	}
-	attached, err := a.cni.GetCachedAttachments(cniID(engineID(t.namespace, t.container.GetID())))
+	attached, err := n.cni.GetCachedAttachments(cniID(engineID(t.namespace, t.container.GetID())))
 	if err != nil || len(attached) != 1 || len(names) != 1 || names[0] != cniInterface ||
 		attached[0].IfName != cniInterface {
 		for _, name := range names {
@@ -95,9 +95,9 @@ func (a *adapter) networkOf(t told) (engine.Network, []engine.Problem) {
 }
 
 // disconnectable requires the plugins that disconnect a container's networks when it has left.
-func (a *adapter) disconnectable(engineID string) []engine.Problem {
+func (n *networks) disconnectable(engineID string) []engine.Problem {
 	p := problems{}
-	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
+	attached, err := n.cni.GetCachedAttachments(cniID(engineID))
 	p.add(err != nil, "networks of CNI", fmt.Sprint("cannot read CNI's records of them: "+
 		"", err), connectOtherwise)
 	for _, one := range attached {

@@ -96,9 +96,9 @@ func reserveNerdctl(ctx context.Context, d engine.Definition, x extra) []engine.
 
 // logOf returns where containerd is to send an arriving container's output: to this node's nerdctl if the
 // container is nerdctl's.
-func (a *adapter) logOf(namespace, id string, labels map[string]string) string {
+func (l logFiles) logOf(namespace, id string, labels map[string]string) string {
 	if !nerdctl.Has(labels) {
-		return "file://" + a.logPath(engineID(namespace, id))
+		return "file://" + l.path(engineID(namespace, id))
 	}
 	program, _ := nerdctl.Find() // without nerdctl no container is made
 	return nerdctl.LogURI(program, nerdctlPlace(namespace, id))
@@ -146,7 +146,7 @@ func (a *adapter) Bring(engineID, directory string, d engine.Definition) error {
 }
 
 // noteHosts records for nerdctl what plugins have made in a container's network.
-func (a *adapter) noteHosts(engineID string, d engine.Definition, made *types.Result) error {
+func noteHosts(engineID string, d engine.Definition, made *types.Result) error {
 	if !nerdctl.Has(d.Labels) {
 		return nil
 	}

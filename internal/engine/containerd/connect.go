@@ -48,8 +48,15 @@ func (c connection) runtime(netns string) *libcni.RuntimeConf {
 		CapabilityArgs: c.settings}
 }
 
-func (a *adapter) connectionPath(engineID string) string {
-	return filepath.Join(a.networks, a.RestoreDir(engineID)+".json")
+// networks makes CNI's plugins connect and disconnect containers.
+type networks struct {
+	cni       *libcni.CNIConfig
+	directory string        // of connections of arrived containers
+	adding    chan struct{} // full while plugins connect a container, see add
+}
+
+func (n *networks) connectionPath(engineID string) string {
+	return filepath.Join(n.directory, restoreDir(engineID)+".json")
 }
 
 // checkNetwork requires another node's description of a container's address to be valid for plugins.
@@ -74,7 +81,7 @@ func checkNetwork(d engine.Definition, x extra) error {
 
 // Connect makes the plugins of this node's list make the network of an arriving container, with its
 // previous addresses. The container receives and sends nothing until the agent permits it.
-func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.Definition) error {
+func (n *networks) Connect(ctx context.Context, engineID, netns string, d engine.Definition) error {
 	if !d.Network.OnBridge() {
 		return nil
 	}
@@ -94,18 +101,18 @@ func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.
 		Addresses: []netip.Prefix{netip.PrefixFrom(d.Network.Address, d.Network.PrefixBits)},
 		Nerdctl:   nerdctl.Has(d.Labels),
 	}
-	if others, err := a.cni.GetCachedAttachments(c.ID); err != nil || len(others) > 0 {
+	if others, err := n.cni.GetCachedAttachments(c.ID); err != nil || len(others) > 0 {
 		return errors.Join(err, fmt.Errorf("CNI already has a network for a container with the ID %s: "+
 			"detach that first", c.ID))
 	}
-	if err := os.MkdirAll(a.networks, 0o700); err != nil {
+	if err := os.MkdirAll(n.directory, 0o700); err != nil {
 		return err
 	}
 	if err := errors.Join(network.BlockNamespace(netns),
-		durable.Save(a.connectionPath(engineID), c)); err != nil {
+		durable.Save(n.connectionPath(engineID), c)); err != nil {
 		return err
 	}
-	if err := a.add(ctx, read, list, c.runtime(netns)); err != nil {
+	if err := n.add(ctx, read, list, c.runtime(netns)); err != nil {
 		return fmt.Errorf("connect the container with network %s by CNI: %w", list.Name, err)
 	}
 	mac, _, err := interfaceOf(netns)
@@ -116,7 +123,7 @@ func (a *adapter) Connect(ctx context.Context, engineID, netns string, d engine.
 	if err != nil {
 		return err
 	}
-	return a.noteHosts(engineID, d, a.kept(list, c))
+	return noteHosts(engineID, d, n.kept(list, c))
 }
 
 // connectPatience bounds the time of plugins that connect or disconnect a container. Each plugin is a
@@ -125,43 +132,43 @@ const connectPatience = 30 * time.Second
 
 // add makes the plugins connect an arriving container. It handles one container at a time, because keepTurn
 // for one would otherwise save the state of another.
-func (a *adapter) add(ctx context.Context, read conflist, list *libcni.NetworkConfigList,
+func (n *networks) add(ctx context.Context, read conflist, list *libcni.NetworkConfigList,
 	how *libcni.RuntimeConf) error {
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
 	select {
-	case a.adding <- struct{}{}:
-		defer func() { <-a.adding }()
+	case n.adding <- struct{}{}:
+		defer func() { <-n.adding }()
 	case <-ctx.Done():
 		return fmt.Errorf("wait for other containers to be connected: %w", ctx.Err())
 	}
 	return read.keepTurn(func() error {
-		_, err := a.cni.AddNetworkList(ctx, list, how)
+		_, err := n.cni.AddNetworkList(ctx, list, how)
 		return err
 	})
 }
 
 // disconnect makes the plugins remove what Connect has made with them.
-func (a *adapter) disconnect(ctx context.Context, engineID string) error {
+func (n *networks) disconnect(ctx context.Context, engineID string) error {
 	var made connection
-	err := durable.Load(a.connectionPath(engineID), &made)
+	err := durable.Load(n.connectionPath(engineID), &made)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		err = a.take(ctx, made)
+		err = n.take(ctx, made)
 	}
-	if err != nil && !a.takenByNerdctl(made) {
+	if err != nil && !n.takenByNerdctl(made) {
 		return err
 	}
-	return durable.Remove(a.connectionPath(engineID))
+	return durable.Remove(n.connectionPath(engineID))
 }
 
 // takenByNerdctl reports whether nerdctl has made plugins remove what they had made for a container. If
 // nerdctl has since restarted the container with another address, a rule of the old address may be left, as
 // for any container of nerdctl. Plugin bridge fails on that, because it knows one address of a container.
-func (a *adapter) takenByNerdctl(made connection) bool {
-	attached, err := a.cni.GetCachedAttachments(made.ID)
+func (n *networks) takenByNerdctl(made connection) bool {
+	attached, err := n.cni.GetCachedAttachments(made.ID)
 	if !made.Nerdctl || err != nil || len(attached) > 0 {
 		return false
 	}
@@ -178,8 +185,8 @@ func (a *adapter) takenByNerdctl(made connection) bool {
 
 // disconnectOthers makes plugins remove what other programs have made with them for a container whose
 // processes have ended. A program that has started a container in the background does not do that.
-func (a *adapter) disconnectOthers(ctx context.Context, engineID string) error {
-	attached, err := a.cni.GetCachedAttachments(cniID(engineID))
+func (n *networks) disconnectOthers(ctx context.Context, engineID string) error {
+	attached, err := n.cni.GetCachedAttachments(cniID(engineID))
 	if err != nil {
 		return fmt.Errorf("list the CNI networks of container %s: %w", nameOf(engineID), err)
 	}
@@ -188,12 +195,12 @@ func (a *adapter) disconnectOthers(ctx context.Context, engineID string) error {
 		made := connection{ID: one.ContainerID, Interface: one.IfName, Config: one.Config, Args: one.CniArgs,
 			settings: one.CapabilityArgs}
 		if list, err := libcni.NetworkConfFromBytes(made.Config); err == nil &&
-			isThere(a.kept(list, made), made.Interface, one.NetNS) {
+			isThere(n.kept(list, made), made.Interface, one.NetNS) {
 			// a running container's: in another namespace of containerd, another name may lead to the same
 			// ID
 			continue
 		}
-		errs = append(errs, a.take(ctx, made))
+		errs = append(errs, n.take(ctx, made))
 	}
 	return errors.Join(errs...)
 }
@@ -221,14 +228,14 @@ func isThere(kept *types.Result, name, path string) bool {
 // take makes plugins remove what they have made for a container whose processes have ended. Its network
 // namespace has ended with the processes, but plugin bridge needs its contents to know which rules of the
 // node to remove. So take shows it another namespace with the same contents.
-func (a *adapter) take(ctx context.Context, made connection) error {
+func (n *networks) take(ctx context.Context, made connection) error {
 	list, err := libcni.NetworkConfFromBytes(made.Config)
 	if err != nil {
 		return fmt.Errorf("network of CNI's container %s: %w", made.ID, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
-	if kept := a.kept(list, made); kept != nil {
+	if kept := n.kept(list, made); kept != nil {
 		made.Addresses = addressesOf(kept)
 		err = removeDevices(kept)
 	} else {
@@ -236,7 +243,7 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 	}
 	if err == nil {
 		err = withStub(made.Interface, made.Addresses,
-			func(path string) error { return a.cni.DelNetworkList(ctx, list, made.runtime(path)) })
+			func(path string) error { return n.cni.DelNetworkList(ctx, list, made.runtime(path)) })
 	}
 	if err != nil {
 		return fmt.Errorf("detach container %s from network %s by CNI: %w", made.ID, list.Name, err)
@@ -246,8 +253,8 @@ func (a *adapter) take(ctx context.Context, made connection) error {
 
 // kept returns what plugins have reported as made. It returns nil if there is no readable report: CNI
 // itself could do no better then.
-func (a *adapter) kept(list *libcni.NetworkConfigList, made connection) *types.Result {
-	said, err := a.cni.GetNetworkListCachedResult(list, made.runtime(""))
+func (n *networks) kept(list *libcni.NetworkConfigList, made connection) *types.Result {
+	said, err := n.cni.GetNetworkListCachedResult(list, made.runtime(""))
 	if err != nil || said == nil {
 		return nil
 	}

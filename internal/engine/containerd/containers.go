@@ -9,7 +9,6 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,34 +21,10 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/engine/containerd/nerdctl"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/patience"
 )
-
-// kubernetes is the namespace of Kubernetes' pods.
-const kubernetes = "k8s.io"
-
-// others are namespaces whose containers belong to other programs: Docker's own engine moves Docker's, and
-// Kubernetes would restart its own.
-var others = []string{"moby", kubernetes}
-
-// defaultNamespace is ctr's default. Names of containers in it omit the namespace.
-const defaultNamespace = "default"
-
-// told is containerd's answer about a container.
-type told struct {
-	namespace string
-	container *containers.Container
-	process   *task.Process // nil: there is no process
-	spec      specs.Spec
-}
-
-func native(found oci.Container) told {
-	all, _ := found.Native.(told) // Find has put it there
-	return all
-}
 
 // List lists all containers. While a container's process is being made, its shim does not answer, so List
 // does not query such containers.
@@ -69,7 +44,7 @@ func (a *adapter) List(ctx context.Context, busy func(string) bool) ([]oci.Conta
 		}
 		for _, one := range listed.GetContainers() {
 			engineID := engineID(space.GetName(), one.GetID())
-			found, err := a.withProcess(ctx, space.GetName(), one, busy(engineID) || a.isStarting(engineID))
+			found, err := a.withProcess(ctx, space.GetName(), one, busy(engineID) || a.starting.has(engineID))
 			if err == nil { // otherwise runc does not run it
 				all = append(all, found)
 			}
@@ -144,7 +119,7 @@ func (a *adapter) get(ctx context.Context, namespace, id string, unknown error) 
 	if err != nil {
 		return oci.Container{}, fmt.Errorf("ask containerd about container %.80q: %w", id, err)
 	}
-	return a.withProcess(ctx, namespace, reply.GetContainer(), a.isStarting(engineID(namespace, id)))
+	return a.withProcess(ctx, namespace, reply.GetContainer(), a.starting.has(engineID(namespace, id)))
 }
 
 // describe converts containerd's answer about a container for other packages.
@@ -181,71 +156,6 @@ func describe(namespace string, one *containers.Container, process *task.Process
 	var err error
 	found.Restart, err = json.Marshal(restartLabels(one.GetLabels()))
 	return found, err
-}
-
-// nameOf returns a container's name for people: its ID, after its namespace unless that is ctr's default.
-func nameOf(engineID string) string {
-	return strings.Replace(strings.TrimPrefix(engineID, defaultNamespace+"/"), "/", ".", 1)
-}
-
-// restartLabels returns the labels that make containerd restart a container (runtime/restart/monitor).
-func restartLabels(labels map[string]string) map[string]string {
-	found := map[string]string{}
-	for name, value := range labels {
-		if strings.HasPrefix(name, restartPrefix) {
-			found[name] = value
-		}
-	}
-	return found
-}
-
-const (
-	restartPrefix = "containerd.io/restart."
-	// where the shim writes when containerd restarts the container; it may be a program
-	restartLog = restartPrefix + "loguri"
-)
-
-// restartValues are the labels of these that mean the same on every node, and their permitted values.
-var restartValues = map[string]*regexp.Regexp{
-	restartPrefix +
-		"status": regexp.MustCompile(`^(running|stopped|created|paused|pausing|unknown)$`),
-	restartPrefix +
-		"policy": regexp.MustCompile(`^(always|unless-stopped|no|on-failure(:[0-9]{1,9})?)$`),
-	restartPrefix + "count":              regexp.MustCompile(`^[0-9]{1,9}$`),
-	restartPrefix + "explicitly-stopped": regexp.MustCompile(`^(true|false|1|0)$`),
-}
-
-// restartObstacles lists labels that would make containerd, when it restarts a container, write to
-// something other than a log, or run programs of the node.
-func restartObstacles(labels map[string]string) []engine.Problem {
-	p := problems{}
-	logged := func(value string) bool {
-		if nerdctl.Has(labels) {
-			return value == nerdctl.Log(labels)
-		}
-		return strings.HasPrefix(value, "file:///")
-	}
-	for name, value := range restartLabels(labels) {
-		known, is := restartValues[name]
-		p.add(!(is && known.MatchString(value) || name == restartLog && logged(value)),
-			"label "+name+"="+value, "its meaning to containerd is not known to move", without)
-	}
-	return p
-}
-
-// takenRestart returns the restart labels of an arriving container: it writes into its log here, whatever
-// it did elsewhere.
-func takenRestart(labels map[string]string, log string) map[string]string {
-	taken := map[string]string{}
-	for name, value := range labels {
-		if known, is := restartValues[name]; is && known.MatchString(value) {
-			taken[name] = value
-		}
-	}
-	if len(taken) > 0 {
-		taken[restartLog] = log
-	}
-	return taken
 }
 
 // StartsAtBoot is false: containerd starts a container that has its restart labels and does not run at any

@@ -112,16 +112,19 @@ func (a *adapter) record(d engine.Definition, x extra, label, value string) (*co
 	return made, err
 }
 
+// logFiles are those of arrived containers, in a directory.
+type logFiles struct{ directory string }
+
 // Log returns the file to which the shim writes. The logs of arrived containers belong to this package:
 // containerd has none.
-func (a *adapter) Log(_ context.Context, found oci.Container) (string, error) {
+func (l logFiles) Log(_ context.Context, found oci.Container) (string, error) {
 	t := native(found)
 	if t.byNerdctl() {
 		return t.place().Log(), nil
 	}
 	process := t.process
 	if process == nil {
-		return a.logPath(found.ID), nil
+		return l.path(found.ID), nil
 	}
 	path, _ := strings.CutPrefix(process.GetStdout(), "file://")
 	if !filepath.IsAbs(path) {
@@ -130,8 +133,8 @@ func (a *adapter) Log(_ context.Context, found oci.Container) (string, error) {
 	return path, nil
 }
 
-func (a *adapter) logPath(engineID string) string {
-	return filepath.Join(a.logs, a.RestoreDir(engineID)+".log")
+func (l logFiles) path(engineID string) string {
+	return filepath.Join(l.directory, restoreDir(engineID)+".log")
 }
 
 // Gone removes the output of a container that had arrived, and makes CNI disconnect it, which containerd
@@ -140,7 +143,7 @@ func (a *adapter) Gone(engineID string) error {
 	if err := a.disconnect(context.Background(), engineID); err != nil {
 		return err
 	}
-	if err := os.Remove(a.logPath(engineID)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(a.logFiles.path(engineID)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("log of container %s: %w", nameOf(engineID), err)
 	}
 	return nil
@@ -158,11 +161,10 @@ func (a *adapter) Start(ctx context.Context, engineID string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(a.logs, 0o700); err != nil {
+	if err := os.MkdirAll(a.logFiles.directory, 0o700); err != nil {
 		return err
 	}
-	a.setStarting(engineID, true)
-	defer a.setStarting(engineID, false)
+	defer a.starting.begin(engineID)()
 	log := a.logOf(namespace, id, reply.GetContainer().GetLabels())
 	cmd := exec.Command(a.executable, StartCommand, a.socket, engineID, log)
 	var stderr bytes.Buffer

@@ -123,7 +123,7 @@ func TestOthersSnapshot(t *testing.T) {
 // TestRestoreDirs checks that containers of different namespaces share neither restore directories nor
 // logs.
 func TestRestoreDirs(t *testing.T) {
-	a := &adapter{logs: "/logs"}
+	a := &adapter{logFiles: logFiles{"/logs"}}
 	names := []string{"default", "default.a", "a", "a.b", "b", "default.a.b"}
 	dirs, logs := map[string]bool{}, map[string]bool{}
 	for _, namespace := range names {
@@ -132,7 +132,7 @@ func TestRestoreDirs(t *testing.T) {
 			if _, err := shim.At("/run", dir); err != nil {
 				t.Error(err)
 			}
-			dirs[dir], logs[a.logPath(engineID(namespace, id))] = true, true
+			dirs[dir], logs[a.logFiles.path(engineID(namespace, id))] = true, true
 		}
 	}
 	if want := len(names) * len(names); len(dirs) != want || len(logs) != want {

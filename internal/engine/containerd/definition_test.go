@@ -218,7 +218,7 @@ func TestDecode(t *testing.T) {
 // TestRestart checks that restart labels from another node run no program, and write to no file but the
 // container's log.
 func TestRestart(t *testing.T) {
-	a := &adapter{logs: "/logs"}
+	a := &adapter{logFiles: logFiles{"/logs"}}
 	d := engine.Definition{EngineName: Name, Namespace: "own", ID: strings.Repeat("1a", 32), Name: "own.web",
 		Image: "docker.io/library/web:1"}
 	var err error
@@ -237,7 +237,7 @@ func TestRestart(t *testing.T) {
 			d.Labels[restartPrefix+known] = one
 		}
 		wanted := restartLabels(d.Labels)
-		wanted[restartLog] = "file://" + a.logPath("own/web")
+		wanted[restartLog] = "file://" + a.logFiles.path("own/web")
 		if name != "" {
 			d.Labels[restartPrefix+name] = value
 			if policy[name] != "" {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,33 +15,12 @@ import (
 	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	version "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containernetworking/cni/libcni"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/contentstore"
 	"github.com/godwit/godwit/internal/engine/oci"
 	"github.com/godwit/godwit/internal/engine/shim"
 )
-
-// Name is the name of the engine.
-const Name = "containerd"
-
-// oldest is the oldest version that was tested.
-const oldest = "1.6"
-
-// DefaultSocket is containerd's default socket. In stateDir, containerd and its shims keep what does not
-// survive a reboot.
-const (
-	DefaultSocket = "/run/containerd/containerd.sock"
-	stateDir      = "/run/containerd"
-)
-
-// snapshotter is the snapshotter that uses overlays.
-const snapshotter = oci.Snapshotter
-
-// namePattern matches names that containerd accepts for namespaces and IDs (identifiers/validate.go).
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-](?:[A-Za-z0-9]+))*$`)
 
 // Config says where the engine keeps its files and finds containerd.
 type Config struct {
@@ -75,8 +52,8 @@ func New(config Config) (*Engine, error) {
 	}
 	made.executable = config.Executable
 	made.run = filepath.Join(config.RunDir, "engines", Name+"-exec")
-	made.networks = filepath.Join(config.StateDir, "engines", Name+"-networks")
-	made.logs = filepath.Join(config.StateDir, "engines", Name+"-logs")
+	made.networks.directory = filepath.Join(config.StateDir, "engines", Name+"-networks")
+	made.logFiles = logFiles{filepath.Join(config.StateDir, "engines", Name+"-logs")}
 	e, err := oci.New(oci.Config{StateDir: config.StateDir, RunDir: config.RunDir,
 		Executable: config.Executable}, made)
 	if err != nil {
@@ -92,27 +69,30 @@ func (e *Engine) SweepImages(ctx context.Context, before time.Time) error {
 	return e.containerd.images.Sweep(ctx, before)
 }
 
-// adapter uses containerd's API.
+// adapter uses containerd's API, by its parts.
 type adapter struct {
+	*networks
+	noVolumes
+	logFiles
+	changes
+
 	socket     string
 	executable string
-	logs       string // directory of arrived containers' output
 	run        string // directory of what does not survive a reboot
-	networks   string // directory of connections of arrived containers
-	cni        *libcni.CNIConfig
 	namespaces namespaces.NamespacesClient
 	containers containers.ContainersClient
 	tasks      tasks.TasksClient
 	snapshots  snapshots.SnapshotsClient
 	version    version.VersionClient
 	images     *contentstore.Store
-
-	adding   chan struct{} // full while plugins connect a container, see add
-	mu       sync.Mutex
-	starting map[string]bool // engine's IDs of containers whose processes are being made
+	starting   processesMade
 }
 
-var _ oci.Adapter = (*adapter)(nil)
+var (
+	_ oci.Adapter = (*adapter)(nil)
+	_ oci.Guarder = (*adapter)(nil)
+	_ oci.Marker  = (*adapter)(nil)
+)
 
 func newAdapter(socket string) (*adapter, error) {
 	connection, err := contentstore.Dial(socket)
@@ -124,9 +104,12 @@ func newAdapter(socket string) (*adapter, error) {
 		containers: containers.NewContainersClient(connection),
 		tasks:      tasks.NewTasksClient(connection), snapshots: snapshots.NewSnapshotsClient(connection),
 		version:  version.NewVersionClient(connection),
-		starting: map[string]bool{}, adding: make(chan struct{}, 1),
-		cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}),
+		starting: processesMade{all: map[string]bool{}},
+		networks: &networks{
+			cni: libcni.NewCNIConfig(pluginDirs(), &pluginExec{}), adding: make(chan struct{}, 1),
+		},
 	}
+	a.changes = changes{a.containers}
 	a.images = contentstore.New(contentstore.Config{
 		Connection: connection, Away: a.Away, Check: checkNamespace,
 		// not changed, as for Kubernetes' images: names are the operator's
@@ -149,23 +132,8 @@ func (a *adapter) Away() error {
 	return nil
 }
 
-// engineID returns the engine's ID of a container; splitEngineID is its inverse.
-func engineID(namespace, id string) string { return namespace + "/" + id }
-
-func splitEngineID(engineID string) (namespace, id string) {
-	namespace, id, _ = strings.Cut(engineID, "/")
-	return namespace, id
-}
-
 // RestoreDir contains the namespace, too: runc gets it as the directory of its state.
-func (a *adapter) RestoreDir(engineID string) string { return shim.InRoot(splitEngineID(engineID)) }
-
-// within returns a context for calls in a namespace.
-func within(ctx context.Context, namespace string) context.Context {
-	return contentstore.Within(ctx, namespace)
-}
-
-func missing(err error) bool { return status.Code(err) == codes.NotFound }
+func (a *adapter) RestoreDir(engineID string) string { return restoreDir(engineID) }
 
 // runtimePath returns the path of godwit-runc: beside the program to which it is a link.
 func (a *adapter) runtimePath() (string, error) {
@@ -177,11 +145,6 @@ func (a *adapter) runtimePath() (string, error) {
 	return path, err
 }
 
-// bundle returns the directory of a container's shim.
-func bundle(namespace, id string) string {
-	return filepath.Join(stateDir, "io.containerd.runtime.v2.task", namespace, id)
-}
-
 // Process finds a container's shim and runc's state of it.
 func (a *adapter) Process(found oci.Container) (oci.Process, error) {
 	namespace, id := splitEngineID(found.ID)
@@ -190,30 +153,46 @@ func (a *adapter) Process(found oci.Container) (oci.Process, error) {
 
 var errNoVolumes = errors.New("containerd has no volumes")
 
+// noVolumes: containerd has no volumes, and runc mounts /dev/shm.
+type noVolumes struct{}
+
 // VolumePath fails: containerd has no volumes.
-func (a *adapter) VolumePath(engine.Volume) (string, error) { return "", errNoVolumes }
+func (noVolumes) VolumePath(engine.Volume) (string, error) { return "", errNoVolumes }
 
 // RemoveVolume does nothing: there are no volumes.
-func (a *adapter) RemoveVolume(context.Context, string) error { return nil }
+func (noVolumes) RemoveVolume(context.Context, string) error { return nil }
 
 // MadeFor is false: there are no volumes.
-func (a *adapter) MadeFor(context.Context, string, string, string) (bool, error) { return false, nil }
+func (noVolumes) MadeFor(context.Context, string, string, string) (bool, error) { return false, nil }
 
 // Shm returns "": runc mounts it.
-func (a *adapter) Shm(oci.Container) string { return "" }
+func (noVolumes) Shm(oci.Container) string { return "" }
 
-func (a *adapter) isStarting(engineID string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.starting[engineID]
+// processesMade are containers whose processes are being made, by the engine's IDs.
+type processesMade struct {
+	mu  sync.Mutex
+	all map[string]bool
 }
 
-func (a *adapter) setStarting(engineID string, is bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// has reports whether a container's processes are being made.
+func (p *processesMade) has(engineID string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[engineID]
+}
+
+// begin notes that a container's processes are being made, until the returned function is called.
+func (p *processesMade) begin(engineID string) (done func()) {
+	p.set(engineID, true)
+	return func() { p.set(engineID, false) }
+}
+
+func (p *processesMade) set(engineID string, is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if is {
-		a.starting[engineID] = true
+		p.all[engineID] = true
 	} else {
-		delete(a.starting, engineID)
+		delete(p.all, engineID)
 	}
 }

@@ -20,8 +20,6 @@ import (
 // specification, which fails with a reason, refuses each start: by ctr, nerdctl, or containerd's restart
 // monitor. The running task has a bundle of its own, and does not see the hook.
 
-var _ oci.Guarder = (*adapter)(nil)
-
 // leavingVariable distinguishes this guard's hook from others with the same variable.
 const leavingVariable = shim.GuardVariable + "=leaving"
 
@@ -33,24 +31,27 @@ func guardHook() specs.Hook {
 		Env: []string{"PATH=/usr/bin:/bin", leavingVariable}}
 }
 
+// changes are those that Godwit makes to what containerd has of containers.
+type changes struct{ containers containers.ContainersClient }
+
 // Guard keeps containerd from creating a task of a container.
-func (a *adapter) Guard(ctx context.Context, found oci.Container) error {
-	if err := a.changeHooks(ctx, found, guardedHooks); err != nil {
+func (c changes) Guard(ctx context.Context, found oci.Container) error {
+	if err := c.changeHooks(ctx, found, guardedHooks); err != nil {
 		return fmt.Errorf("keep containerd from starting container %s: %w", nameOf(found.ID), err)
 	}
 	return nil
 }
 
 // Unguard lets containerd create a task again.
-func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
-	if err := a.changeHooks(ctx, found, unguardedHooks); err != nil {
+func (c changes) Unguard(ctx context.Context, found oci.Container) error {
+	if err := c.changeHooks(ctx, found, unguardedHooks); err != nil {
 		return fmt.Errorf("let containerd start container %s again: %w", nameOf(found.ID), err)
 	}
 	return nil
 }
 
 // changeHooks changes only the first hooks of a container's specification.
-func (a *adapter) changeHooks(
+func (c changes) changeHooks(
 	ctx context.Context, found oci.Container, change func([]json.RawMessage) ([]json.RawMessage, error),
 ) error {
 	t := native(found)
@@ -59,7 +60,7 @@ func (a *adapter) changeHooks(
 	if err != nil || changed == nil {
 		return err
 	}
-	_, err = a.containers.Update(within(ctx, t.namespace), &containers.UpdateContainerRequest{
+	_, err = c.containers.Update(within(ctx, t.namespace), &containers.UpdateContainerRequest{
 		Container: &containers.Container{ID: t.container.GetID(),
 			Spec: &anypb.Any{TypeUrl: was.GetTypeUrl(), Value: changed}},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"spec"}},

@@ -14,19 +14,17 @@ import (
 // movedLabel is the label of a copy whose container has moved. Its value is the target's name.
 const movedLabel = "io.godwit.moved-to"
 
-var _ oci.Marker = (*adapter)(nil)
-
 // Mark adds the label to a copy.
-func (a *adapter) Mark(ctx context.Context, found oci.Container, moved oci.Moved) error {
-	return a.setMovedLabel(ctx, found, moved.Node)
+func (c changes) Mark(ctx context.Context, found oci.Container, moved oci.Moved) error {
+	return c.setMovedLabel(ctx, found, moved.Node)
 }
 
 // Unmark removes the label.
-func (a *adapter) Unmark(ctx context.Context, found oci.Container, _ oci.Moved) error {
-	return a.setMovedLabel(ctx, found, "")
+func (c changes) Unmark(ctx context.Context, found oci.Container, _ oci.Moved) error {
+	return c.setMovedLabel(ctx, found, "")
 }
 
-func (a *adapter) setMovedLabel(ctx context.Context, found oci.Container, node string) error {
+func (c changes) setMovedLabel(ctx context.Context, found oci.Container, node string) error {
 	t := native(found)
 	labels := map[string]string{}
 	maps.Copy(labels, t.container.GetLabels())
@@ -37,7 +35,7 @@ func (a *adapter) setMovedLabel(ctx context.Context, found oci.Container, node s
 	if node == "" {
 		delete(labels, movedLabel)
 	}
-	_, err := a.containers.Update(within(ctx, t.namespace), &containers.UpdateContainerRequest{
+	_, err := c.containers.Update(within(ctx, t.namespace), &containers.UpdateContainerRequest{
 		Container:  &containers.Container{ID: t.container.GetID(), Labels: labels},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"labels"}},
 	})

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
@@ -35,24 +35,20 @@ func TestPluginEnded(t *testing.T) {
 		done <- err
 	}()
 	var child checkpoint.Identity
-	for child.PID == 0 {
+	await.True(t, "a plugin's child", func() bool {
 		if data, err := os.ReadFile(noted); err == nil {
 			pid, _ := strconv.Atoi(strings.TrimSpace(string(data))) // without a PID there is no identity
 			if child, err = checkpoint.Identify(pid); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return child.PID != 0
+	})
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "bridge") {
 		t.Error(err)
 	}
-	for end := time.Now().Add(10 * time.Second); child.Alive(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("what it has started goes on")
-		}
-	}
+	await.True(t, "the end of what it has started", func() bool { return !child.Alive() })
 }
 
 // TestPluginFails checks that a plugin's reason for its failure is reported in any format.

@@ -31,8 +31,16 @@ func only(namespace string) func(string) error {
 	}
 }
 
+// ownContents are the images and root file systems that Docker keeps in its containerd.
+type ownContents struct {
+	*server
+
+	mu         sync.Mutex
+	containerd *containerd // set once it was used
+}
+
 // contents returns Docker's containerd if it keeps images, or nil if Docker keeps them itself.
-func (a *adapter) contents(ctx context.Context) (*containerd, error) {
+func (a *ownContents) contents(ctx context.Context) (*containerd, error) {
 	if by, err := a.asksContainerd(ctx); !by || err != nil {
 		return nil, err
 	}
@@ -81,8 +89,9 @@ func (s *imageStore) keptElsewhere(err error) *containerd {
 
 // imageIn finds an image that containerd keeps, by Docker's ID for it or by its configuration. It returns
 // Docker's ID. Error: engine.ErrNoImage.
-func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (name string, found engine.Image,
-	err error) {
+func (a *ownContents) imageIn(
+	ctx context.Context, c *containerd, digest string,
+) (name string, found engine.Image, err error) {
 	seen := map[string]image.InspectResponse{} // as Docker shows them, by Docker's ID
 	err = c.images.In(ctx, c.namespace, func(target string, one engine.Image) {
 		if name != "" || one.ID != digest && target != digest {
@@ -109,7 +118,7 @@ func (a *adapter) imageIn(ctx context.Context, c *containerd, digest string) (na
 
 // called returns Docker's ID of an image with these layers, to which one of the references leads, or whose
 // configuration is among them; "" if there is none.
-func (a *adapter) called(ctx context.Context, layers []string, refs ...string) (string, error) {
+func (a *ownContents) called(ctx context.Context, layers []string, refs ...string) (string, error) {
 	for _, ref := range refs {
 		found, err := a.api(ctx).ImageInspect(ctx, ref)
 		other := diffIDPattern.MatchString(ref) && found.ID != ref
@@ -143,7 +152,7 @@ func (a *adapter) called(ctx context.Context, layers []string, refs ...string) (
 
 // configurationOf returns the configuration's digest of a container's image; "" if the image no longer
 // exists.
-func (a *adapter) configurationOf(ctx context.Context, id string, layers []string) (string, error) {
+func (a *ownContents) configurationOf(ctx context.Context, id string, layers []string) (string, error) {
 	c, err := a.ownContainerd(ctx)
 	if err != nil {
 		return "", err

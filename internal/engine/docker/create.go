@@ -81,7 +81,7 @@ func (a *adapter) Root(f oci.Container) (mounts.Overlay, error) {
 }
 
 // LogStays names the log driver, unless the log moves.
-func (a *adapter) LogStays(d engine.Definition) string {
+func (a *logFiles) LogStays(d engine.Definition) string {
 	x, err := decode(d)
 	if err == nil && x.Host.LogConfig.Type != logDriver && x.Host.LogConfig.Type != "none" {
 		return x.Host.LogConfig.Type
@@ -90,7 +90,7 @@ func (a *adapter) LogStays(d engine.Definition) string {
 }
 
 // Log returns the path of Docker's log, even before Docker has written to it.
-func (a *adapter) Log(ctx context.Context, f oci.Container) (string, error) {
+func (a *logFiles) Log(ctx context.Context, f oci.Container) (string, error) {
 	found := native(f)
 	if found.HostConfig.LogConfig.Type != logDriver {
 		return "", nil

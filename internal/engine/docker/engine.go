@@ -65,17 +65,26 @@ func New(config Config) (*Engine, error) {
 	return &Engine{Engine: e, docker: docker, images: &imageStore{docker: docker}}, nil
 }
 
-// adapter uses Docker's API.
+// adapter uses Docker's API, by its parts.
 type adapter struct {
+	*server
+	*ownContents
+	*volumes
+	*starts
+	*logFiles
+
+	mu sync.Mutex
+	// routed tells, by Docker's network ID, whether the network is routed: see engine.RoutedNetwork.
+	routed map[string]bool
+}
+
+// server is Docker's daemon.
+type server struct {
 	socket string
 	*connection
 
 	mu   sync.Mutex
 	root string // Docker's directory, once known
-	// containerd keeps Docker's root file systems; set once it was used.
-	containerd *containerd
-	// routed tells, by Docker's network ID, whether the network is routed: see engine.RoutedNetwork.
-	routed map[string]bool
 }
 
 var _ oci.Adapter = (*adapter)(nil)
@@ -88,7 +97,11 @@ func newAdapter(socket string) (*adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &adapter{socket: socket, connection: connected, routed: map[string]bool{}}, nil
+	s := &server{socket: socket, connection: connected}
+	return &adapter{
+		server: s, ownContents: &ownContents{server: s}, volumes: &volumes{s}, starts: &starts{s},
+		logFiles: &logFiles{s}, routed: map[string]bool{},
+	}, nil
 }
 
 // Name of the engine.
@@ -98,7 +111,7 @@ func (a *adapter) Name() string { return Name }
 func (a *adapter) Title() string { return title }
 
 // Away says why Docker is not available. It may have been stopped, while its containers run on.
-func (a *adapter) Away() error {
+func (a *server) Away() error {
 	if _, err := os.Stat(a.socket); err != nil {
 		return fmt.Errorf("Docker: %w: nothing listens at %s", //nolint:staticcheck // its name
 			engine.ErrAway,
@@ -108,7 +121,7 @@ func (a *adapter) Away() error {
 }
 
 // directory returns the directory of Docker's own files.
-func (a *adapter) directory(ctx context.Context) (string, error) {
+func (a *server) directory(ctx context.Context) (string, error) {
 	a.mu.Lock()
 	known := a.root
 	a.mu.Unlock()

@@ -32,7 +32,7 @@ const asideSuffix = ".godwit"
 var _ oci.Guarder = (*adapter)(nil)
 
 // Guard keeps Docker from starting a container.
-func (a *adapter) Guard(ctx context.Context, found oci.Container) error {
+func (a *starts) Guard(ctx context.Context, found oci.Container) error {
 	path, err := a.hostname(ctx, found)
 	if err == nil {
 		err = guard(path)
@@ -41,7 +41,7 @@ func (a *adapter) Guard(ctx context.Context, found oci.Container) error {
 }
 
 // Unguard lets Docker start the container again.
-func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
+func (a *starts) Unguard(ctx context.Context, found oci.Container) error {
 	path, err := a.hostname(ctx, found)
 	if err == nil {
 		err = unguard(path)
@@ -51,7 +51,7 @@ func (a *adapter) Unguard(ctx context.Context, found oci.Container) error {
 
 // hostname returns the path of a container's host name (moby, container.Container.GetRootResourcePath).
 // Docker's own answer is the path to which it last tried to write, which may be a link's target.
-func (a *adapter) hostname(ctx context.Context, found oci.Container) (string, error) {
+func (a *starts) hostname(ctx context.Context, found oci.Container) (string, error) {
 	root, err := a.directory(ctx)
 	if err != nil {
 		return "", err

@@ -24,14 +24,17 @@ const (
 	maxLog   = 8 << 30
 )
 
-func (a *adapter) logPath(ctx context.Context, id string) (string, error) {
+// logFiles are those in which Docker keeps containers' output.
+type logFiles struct{ *server }
+
+func (a *logFiles) logPath(ctx context.Context, id string) (string, error) {
 	root, err := a.directory(ctx)
 	return filepath.Join(root, "containers", id, id+"-json.log"), err
 }
 
 // logBytes returns the size of a container's log, without leading blanks, up to the maximum for which the
 // target reserves room: of a larger log, only the end moves.
-func (a *adapter) logBytes(ctx context.Context, f oci.Container) (int64, error) {
+func (a *logFiles) logBytes(ctx context.Context, f oci.Container) (int64, error) {
 	path, err := a.Log(ctx, f)
 	if err != nil || path == "" {
 		return 0, err
@@ -53,7 +56,7 @@ func (a *adapter) logBytes(ctx context.Context, f oci.Container) (int64, error) 
 }
 
 // reserveLog makes room for the log of an arriving container, before Docker opens its own log.
-func (a *adapter) reserveLog(ctx context.Context, id string, x extra) error {
+func (a *logFiles) reserveLog(ctx context.Context, id string, x extra) error {
 	if x.Host.LogConfig.Type != logDriver {
 		return nil
 	}

@@ -17,8 +17,11 @@ import (
 
 var _ oci.Restarter = (*adapter)(nil)
 
+// starts decides which containers Docker may start, and knows which ones it would.
+type starts struct{ *server }
+
 // Restart sets whether Docker restarts a container that has ended.
-func (a *adapter) Restart(ctx context.Context, found oci.Container, told json.RawMessage) error {
+func (a *starts) Restart(ctx context.Context, found oci.Container, told json.RawMessage) error {
 	policy := container.RestartPolicy{Name: container.RestartPolicyDisabled}
 	if told != nil {
 		if err := json.Unmarshal(told, &policy); err != nil {
@@ -43,7 +46,7 @@ func samePolicy(a, b container.RestartPolicy) bool {
 }
 
 // StartsAtBoot reports whether Docker would start a container that was running when the machine went down.
-func (a *adapter) StartsAtBoot(found oci.Container, told json.RawMessage) bool {
+func (a *starts) StartsAtBoot(found oci.Container, told json.RawMessage) bool {
 	var policy container.RestartPolicy
 	return json.Unmarshal(told, &policy) == nil && restarts(policy, native(found))
 }
@@ -57,7 +60,7 @@ func restarts(policy container.RestartPolicy, found container.InspectResponse) b
 // Restarts reports whether Docker would have restarted a container that has ended. Docker does not restart
 // a container that somebody has stopped with Docker. It remembers that, but reports it only through the
 // event, of which it keeps the last 256 (daemon/events, eventsLimit).
-func (a *adapter) Restarts(
+func (a *starts) Restarts(
 	ctx context.Context, found oci.Container, told json.RawMessage, since time.Time,
 ) (bool, error) {
 	var policy container.RestartPolicy
@@ -72,7 +75,7 @@ func (a *adapter) Restarts(
 }
 
 // wasEnded reports whether somebody has stopped a container with Docker since then.
-func (a *adapter) wasEnded(ctx context.Context, engineID string, since time.Time) (bool, error) {
+func (a *starts) wasEnded(ctx context.Context, engineID string, since time.Time) (bool, error) {
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	since, until := window(since, time.Now())

@@ -46,7 +46,7 @@ func byContainerd(info system.Info) bool {
 }
 
 // asksContainerd queries Docker whether it now keeps images in its containerd.
-func (a *adapter) asksContainerd(ctx context.Context) (bool, error) {
+func (a *ownContents) asksContainerd(ctx context.Context) (bool, error) {
 	told, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return false, fmt.Errorf("ask Docker where it keeps its images: %w", err)
@@ -77,7 +77,7 @@ type containerd struct {
 }
 
 // dialContainerd asks Docker for its containerd, and connects to it.
-func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
+func (a *ownContents) dialContainerd(ctx context.Context) (*containerd, error) {
 	told, err := a.api(ctx).Info(ctx, client.InfoOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("ask Docker for its containerd: %w", err)
@@ -106,7 +106,7 @@ func (a *adapter) dialContainerd(ctx context.Context) (*containerd, error) {
 
 // snapshotRoot returns a root file system that Docker's containerd keeps: the snapshot has the container's
 // ID (moby, daemon/containerd).
-func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
+func (a *ownContents) snapshotRoot(id string) (mounts.Overlay, error) {
 	ctx, cancel := asking(context.Background())
 	defer cancel()
 	of, err := a.ownContainerd(ctx)
@@ -122,7 +122,7 @@ func (a *adapter) snapshotRoot(id string) (mounts.Overlay, error) {
 }
 
 // ownContainerd returns Docker's containerd. No other caller waits while it is being found.
-func (a *adapter) ownContainerd(ctx context.Context) (*containerd, error) {
+func (a *ownContents) ownContainerd(ctx context.Context) (*containerd, error) {
 	a.mu.Lock()
 	known := a.containerd
 	a.mu.Unlock()
@@ -145,7 +145,7 @@ func (a *adapter) ownContainerd(ctx context.Context) (*containerd, error) {
 
 // giveUp forgets a containerd that has failed, because it may be another one the next time. Callers that
 // still use it get its errors.
-func (a *adapter) giveUp(one *containerd) {
+func (a *ownContents) giveUp(one *containerd) {
 	a.mu.Lock()
 	if a.containerd == one {
 		a.containerd = nil

@@ -12,9 +12,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/oci"
 )
 
+// volumes are Docker's.
+type volumes struct{ *server }
+
 // VolumePath returns the path of a named volume's content on this node, existing or not: volumes of
 // Docker's local driver are directories.
-func (a *adapter) VolumePath(v engine.Volume) (string, error) {
+func (a *volumes) VolumePath(v engine.Volume) (string, error) {
 	if !namePattern.MatchString(v.Name) {
 		return "", fmt.Errorf("volume name %.80q is not one that Docker allows", v.Name)
 	}
@@ -28,7 +31,7 @@ func (a *adapter) VolumePath(v engine.Volume) (string, error) {
 }
 
 // RemoveVolume makes Docker remove a volume. A volume in use by a container stays.
-func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
+func (a *volumes) RemoveVolume(ctx context.Context, name string) error {
 	_, err := a.api(ctx).VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 		return fmt.Errorf("remove volume %s of Docker: %w", name, err)
@@ -37,7 +40,7 @@ func (a *adapter) RemoveVolume(ctx context.Context, name string) error {
 }
 
 // MadeFor reports whether a volume has a label. Docker returns an existing volume when asked to make it.
-func (a *adapter) MadeFor(ctx context.Context, name, label, value string) (bool, error) {
+func (a *volumes) MadeFor(ctx context.Context, name, label, value string) (bool, error) {
 	found, err := a.api(ctx).VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 	if errdefs.IsNotFound(err) {
 		return false, nil
@@ -64,7 +67,7 @@ func plain(m volumeMaker) bool {
 }
 
 // volumeMakers queries Docker how the named volumes of a container were made.
-func (a *adapter) volumeMakers(ctx context.Context, d engine.Definition) (map[string]volumeMaker, error) {
+func (a *volumes) volumeMakers(ctx context.Context, d engine.Definition) (map[string]volumeMaker, error) {
 	makers := map[string]volumeMaker{}
 	for _, v := range d.Volumes {
 		if v.Sort() != engine.Named {
@@ -95,12 +98,12 @@ func makerObstacles(d engine.Definition, x extra) []engine.Problem {
 }
 
 // volumeObstacles lists the obstacles of an arriving container's volumes.
-func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
+func (a *volumes) volumeObstacles(ctx context.Context, d engine.Definition, x extra) ([]engine.Problem,
 	error) {
 	found := makerObstacles(d, x)
 	for _, v := range d.Volumes {
 		if v.Sort() == engine.Bind {
-			if problem, is := oci.BindObstacle(v, a.Title()); is {
+			if problem, is := oci.BindObstacle(v, title); is {
 				found = append(found, problem)
 			}
 			continue
@@ -125,7 +128,7 @@ func (a *adapter) volumeObstacles(ctx context.Context, d engine.Definition, x ex
 }
 
 // makeVolumes makes the named volumes whose content comes, empty.
-func (a *adapter) makeVolumes(ctx context.Context, d engine.Definition, label, value string) error {
+func (a *volumes) makeVolumes(ctx context.Context, d engine.Definition, label, value string) error {
 	for _, v := range oci.Coming(d) {
 		_, err := a.api(ctx).VolumeCreate(ctx,
 			client.VolumeCreateOptions{Name: v.Name, Labels: map[string]string{label: value}})

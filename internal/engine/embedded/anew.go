@@ -25,17 +25,17 @@ type candidate struct {
 var _ engine.Arrival = (*candidate)(nil)
 
 // PrepareStart prepares a container that will be started here.
-func (e *Engine) PrepareStart(
+func (r *arrivals) PrepareStart(
 	ctx context.Context, d engine.Definition, netns string, ports []engine.Port,
 ) (engine.Arrival, error) {
-	problems, err := e.ReserveAnew(ctx, d)
+	problems, err := r.ReserveAnew(ctx, d)
 	if err == nil {
 		err = refusal(d, problems)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a, err := e.expect(ctx, d, func(a *arrival) error {
+	a, err := r.expect(ctx, d, func(a *arrival) error {
 		if err := a.makeFiles(netns, true); err != nil {
 			return err
 		}
@@ -71,13 +71,13 @@ func (c *candidate) TreePath(kind files.TreeKind, name string) (string, error) {
 // Restore starts the container and waits until it is healthy. When Restore returns an error, none of its
 // processes runs any more.
 func (c *candidate) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
-	defer c.engine.lock(c.definition.ID)()
+	defer c.arrivals.catalog.lock(c.definition.ID)()
 	at, err := c.start(ctx, permission)
 	if err != nil {
 		c.endForSure(context.WithoutCancel(ctx))
 		return time.Time{}, fmt.Errorf("start container %s: %w", c.definition.Name, err)
 	}
-	_ = c.engine.settleArrival(context.WithoutCancel(ctx), c.files) // Arrived repeats it
+	_ = c.arrivals.settleArrival(context.WithoutCancel(ctx), c.files) // Arrived repeats it
 	return at, nil
 }
 
@@ -85,10 +85,10 @@ func (c *candidate) start(ctx context.Context, permission engine.Permission) (ti
 	if err := checkPrivate(c.files); err != nil {
 		return time.Time{}, err
 	}
-	if err := c.engine.bringUp(ctx, c.files, c.definition, true); err != nil {
+	if err := c.arrivals.processes.bringUp(ctx, c.files, c.definition, true); err != nil {
 		return time.Time{}, err
 	}
-	if _, err := c.engine.newProbation(c.files, c.definition, c.ports).await(ctx); err != nil {
+	if _, err := newProbation(c.arrivals.execs, c.files, c.definition, c.ports).await(ctx); err != nil {
 		return time.Time{}, err
 	}
 	if err := permission.Ask(); err != nil {
@@ -101,23 +101,15 @@ func (c *candidate) start(ctx context.Context, permission engine.Permission) (ti
 	return time.Now(), nil
 }
 
+// endRetry is the pause before the end of a container is tried again.
+const endRetry = 500 * time.Millisecond
+
 // endForSure ends the started container. The caller then reports that nothing runs here, so endForSure does
 // not return before that is true.
 func (c *candidate) endForSure(ctx context.Context) {
-	for c.engine.endProbation(ctx, c.files) != nil {
-		time.Sleep(logRetry)
+	for c.arrivals.processes.endProbation(ctx, c.files) != nil {
+		time.Sleep(endRetry)
 	}
-}
-
-// endProbation ends a container on probation, and the session that is about to start it.
-func (e *Engine) endProbation(ctx context.Context, place container) error {
-	if err := endSession(ctx, place); err != nil {
-		return err
-	}
-	if err := killCgroup(ctx, place); err != nil {
-		return err
-	}
-	return e.settle(ctx, place)
 }
 
 // startedAnew reports whether an arrival is one that is started here.
@@ -130,7 +122,7 @@ func startedAnew(place container) (bool, error) {
 }
 
 // outcomeAnew looks for the record of a container that was started here, and ends one that runs on probation.
-func (e *Engine) outcomeAnew(ctx context.Context, place container, err error) (engine.Outcome, error) {
+func (r *arrivals) outcomeAnew(ctx context.Context, place container, err error) (engine.Outcome, error) {
 	if err != nil {
 		return "", err
 	}
@@ -139,28 +131,5 @@ func (e *Engine) outcomeAnew(ctx context.Context, place container, err error) (e
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	return engine.NeverRan, e.endProbation(ctx, place)
-}
-
-// ExamineAnew lists the obstacles to starting this running container again on another node.
-func (e *Engine) ExamineAnew(ctx context.Context, id string) ([]engine.Problem, error) {
-	ctr, err := e.running(id)
-	if err != nil {
-		return nil, err
-	}
-	if ctr.Definition.Health == nil {
-		return nil, nil
-	}
-	var problems []engine.Problem
-	if err := e.checkHealth(ctx, e.paths.of(id), ctr.Definition); err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		problems = append(problems, engine.Problem{
-			What:   "health of container " + ctr.Definition.Name,
-			Why:    err.Error() + ": it would not become healthy at the target either",
-			Remedy: "repair it, or run it with another --health-cmd, or with --health-cmd none",
-		})
-	}
-	return problems, nil
+	return engine.NeverRan, r.processes.endProbation(ctx, place)
 }

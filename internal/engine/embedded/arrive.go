@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
+	"github.com/godwit/godwit/internal/engine/embedded/account"
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/patience"
@@ -22,17 +24,29 @@ import (
 // arrivalLimit is how long runc may take to reach its restore proxy.
 var arrivalLimit = patience.Limit{Still: 30 * time.Second, Most: 5 * time.Minute}
 
+// arrivals makes containers that come from other nodes.
+type arrivals struct {
+	catalog   *catalog
+	paths     paths
+	bundles   *bundles
+	volumes   *volumes
+	processes *processes
+	execs     *execs
+	criu      *checkpoint.CRIU
+	waiting   checkpoint.Arrivals
+}
+
 // Reserve lists the obstacles to restoring this container here.
-func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
-	problems, err := e.ReserveAnew(ctx, d)
+func (r *arrivals) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+	problems, err := r.ReserveAnew(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := e.criu.Tool(); err != nil {
+	if _, err := r.criu.Tool(); err != nil {
 		problems = append(problems, engine.Problem{What: "CRIU", Why: err.Error(),
 			Remedy: "run \"godwit doctor\" on this node"})
 	}
-	spec, err := e.specOf(d, "", account{home: "/"})
+	spec, err := r.bundles.specOf(d, "", account.Account{Home: "/"})
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +54,11 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 }
 
 // ReserveAnew lists the obstacles to making this container here.
-func (e *Engine) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+func (r *arrivals) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
 	if err := validate(d); err != nil {
 		return nil, err
 	}
-	all, err := e.List(ctx)
+	all, err := r.catalog.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +75,7 @@ func (e *Engine) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine
 			add("name "+d.Name, "a container on this node has it", "remove or rename that container")
 		}
 	}
-	found, err := e.reserveVolumes(all, d)
+	found, err := r.volumes.reserveVolumes(all, d)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +84,7 @@ func (e *Engine) ReserveAnew(ctx context.Context, d engine.Definition) ([]engine
 
 // arrival is a container that waits for its state, with everything that was started for it.
 type arrival struct {
-	engine     *Engine
+	arrivals   *arrivals
 	definition engine.Definition
 	files      container
 	coming     *checkpoint.Coming // nil: no state comes, or not yet
@@ -85,17 +99,17 @@ var _ engine.Arrival = (*arrival)(nil)
 
 // PrepareRestore prepares a container that will be restored here. When it returns, `runc restore` waits at
 // its last step before it needs the state.
-func (e *Engine) PrepareRestore(
+func (r *arrivals) PrepareRestore(
 	ctx context.Context, d engine.Definition, netns string,
 ) (engine.Arrival, error) {
-	problems, err := e.Reserve(ctx, d)
+	problems, err := r.Reserve(ctx, d)
 	if err == nil {
 		err = refusal(d, problems)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a, err := e.expect(ctx, d, func(a *arrival) error { return a.prepare(ctx, netns) })
+	a, err := r.expect(ctx, d, func(a *arrival) error { return a.prepare(ctx, netns) })
 	if err != nil {
 		return nil, err
 	}
@@ -112,29 +126,29 @@ func refusal(d engine.Definition, problems []engine.Problem) error {
 }
 
 // expect makes an arrival and prepares it.
-func (e *Engine) expect(
+func (r *arrivals) expect(
 	ctx context.Context, d engine.Definition, prepare func(*arrival) error,
 ) (*arrival, error) {
-	unlockNames := e.lock("")
+	unlockNames := r.catalog.lock("")
 	defer unlockNames()
-	defer e.lock(d.ID)()
-	if err := e.nameFree(ctx, d); err != nil {
+	defer r.catalog.lock(d.ID)()
+	if err := r.catalog.nameFree(ctx, d); err != nil {
 		return nil, err
 	}
-	a := &arrival{engine: e, definition: d, files: e.paths.of(d.ID), settled: make(chan struct{}),
+	a := &arrival{arrivals: r, definition: d, files: r.paths.of(d.ID), settled: make(chan struct{}),
 		patience: closePatience}
 	if err := prepare(a); err != nil {
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(),
-			e.discard(cleanup, a.files))
+			r.discard(cleanup, a.files))
 	}
-	e.arrivals.Add(d.ID, a)
+	r.waiting.Add(d.ID, a)
 	return a, nil
 }
 
 // prepare makes everything that can be made before the state has come.
 func (a *arrival) prepare(ctx context.Context, netns string) error {
-	tool, err := a.engine.criu.Tool()
+	tool, err := a.arrivals.criu.Tool()
 	if err != nil {
 		return err
 	}
@@ -163,22 +177,22 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 
 // makeFiles makes the container's directories. Once the first one exists, Discard knows what to remove.
 func (a *arrival) makeFiles(netns string, anew bool) error {
-	e, d := a.engine, a.definition
+	d := a.definition
 	if err := os.MkdirAll(a.files.dir(), 0o700); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
-	record := e.arrivalRecord(d, netns)
+	record := a.arrivals.volumes.arrivalRecord(d, netns)
 	record.Anew = anew
 	if err := durable.Save(a.files.arrival(), record); err != nil {
 		return err
 	}
-	if err := errors.Join(makeArriving(record.Made), e.makeFiles(d)); err != nil {
+	if err := errors.Join(makeArriving(record.Made), a.arrivals.bundles.makeFiles(d)); err != nil {
 		return err
 	}
-	if err := e.makePrivate(d); err != nil {
+	if err := a.arrivals.bundles.makePrivate(d); err != nil {
 		return err
 	}
-	if err := e.saveSpec(d, netns, account{home: "/"}); err != nil {
+	if err := a.arrivals.bundles.saveSpec(d, netns, account.Account{Home: "/"}); err != nil {
 		return err
 	}
 	d = own(d)
@@ -212,7 +226,7 @@ func (a *arrival) makeImages() error {
 // startRestore starts the container's monitor, which starts `runc restore`, which starts this
 // program as CRIU: the restore proxy.
 func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
-	path, err := checkpoint.ProxyPath(a.engine.paths.tools(), a.engine.config.Executable)
+	path, err := checkpoint.ProxyPath(a.arrivals.paths.tools(), a.arrivals.processes.executable)
 	if err != nil {
 		return err
 	}
@@ -220,9 +234,12 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool) error {
 		Socket: a.files.proxySocket(), Record: a.files.resumed(), Tool: tool, CgroupNamespace: unified(),
 	}
 	environment := append(criu.ProxyEnv(settings), "PATH="+path)
-	a.reports, err = a.engine.startMonitor(a.files, job{Terminal: a.definition.TTY, Restore: &restoreJob{
-		Environment: environment, Images: a.files.images(), Work: a.files.criuWork(),
-	}})
+	a.reports, err = a.arrivals.processes.startMonitor(a.files, job{
+		Terminal: a.definition.TTY,
+		Restore: &restoreJob{
+			Environment: environment, Images: a.files.images(), Work: a.files.criuWork(),
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -299,7 +316,7 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 
 // Restore makes the processes from the state that has arrived so far.
 func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
-	unlock := a.engine.lock(a.definition.ID)
+	unlock := a.arrivals.catalog.lock(a.definition.ID)
 	fail := func(err error) (time.Time, error) {
 		unlock()
 		return time.Time{}, fmt.Errorf("restore container %s: %w", a.definition.Name, err)
@@ -308,7 +325,7 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 	if err := checkPrivate(a.files); err != nil {
 		return fail(err)
 	}
-	if err := a.engine.mountRoot(a.definition); err != nil {
+	if err := a.arrivals.bundles.mountRoot(a.definition); err != nil {
 		return fail(err)
 	}
 	resumed, err := a.coming.GoOn(ctx, a.files.rootfs(), permission)
@@ -319,7 +336,7 @@ func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (ti
 	go func() {
 		defer unlock()
 		<-a.settled
-		_ = a.engine.settleArrival(context.WithoutCancel(ctx), a.files) // Arrived repeats it
+		_ = a.arrivals.settleArrival(context.WithoutCancel(ctx), a.files) // Arrived repeats it
 	}()
 	return resumed.At, nil
 }
@@ -347,7 +364,7 @@ func checkPrivate(place container) error {
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
-		a.engine.arrivals.Remove(a.definition.ID, a)
+		a.arrivals.waiting.Remove(a.definition.ID, a)
 		if a.coming != nil {
 			err = a.coming.Close() // this ends a waiting restore proxy, then runc, then the monitor
 		}
@@ -359,4 +376,31 @@ func (a *arrival) Close() error {
 		}
 	})
 	return err
+}
+
+// clearVolumes removes the mount points that runc has made in volumes whose contents are still to come.
+func (a *arrival) clearVolumes() error {
+	spec, err := loadSpec(a.files)
+	if err != nil {
+		return err
+	}
+	for i, v := range a.definition.Volumes {
+		if v.Stays || v.Sort() == engine.Tmpfs {
+			continue
+		}
+		root := a.files.volumePath(i, v)
+		for _, m := range spec.Mounts {
+			if m.Destination == v.Path || !engine.Within(m.Destination, v.Path) {
+				continue
+			}
+			place := filepath.Join(root, strings.TrimPrefix(m.Destination, v.Path))
+			if info, err := os.Lstat(place); err == nil &&
+				(info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
+				// empty directories only
+				for ; place != root && os.Remove(place) == nil; place = filepath.Dir(place) {
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -17,22 +17,22 @@ import (
 )
 
 // Arrived returns the outcome of an arrival, also after the agent crashed.
-func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
+func (r *arrivals) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
 	if !idPattern.MatchString(id) {
 		return "", fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
 	}
-	e.arrivals.End(id)
-	defer e.lock(id)()
-	place := e.paths.of(id)
+	r.waiting.End(id)
+	defer r.catalog.lock(id)()
+	place := r.paths.of(id)
 	if !durable.Exists(place.arrival()) {
 		if durable.Exists(place.definition()) {
 			return engine.Ran, nil
 		}
 		return engine.NeverRan, nil
 	}
-	outcome, err := e.outcome(ctx, place)
+	outcome, err := r.outcome(ctx, place)
 	if err == nil && outcome == engine.Ran {
-		err = e.settleArrival(ctx, place)
+		err = r.settleArrival(ctx, place)
 	}
 	if err != nil {
 		return "", fmt.Errorf("find out about the arrival of container %.12s: %w", id, err)
@@ -42,9 +42,9 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 
 // outcome looks for the restore proxy's record. If there is none, outcome makes sure that none can be made
 // later.
-func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, error) {
+func (r *arrivals) outcome(ctx context.Context, place container) (engine.Outcome, error) {
 	if anew, err := startedAnew(place); err != nil || anew {
-		return e.outcomeAnew(ctx, place, err)
+		return r.outcomeAnew(ctx, place, err)
 	}
 	ran, err := checkpoint.Ran(ctx, place.resumed())
 	if err != nil {
@@ -66,24 +66,24 @@ func (e *Engine) outcome(ctx context.Context, place container) (engine.Outcome, 
 }
 
 // Discard removes an arrival that never ran.
-func (e *Engine) Discard(ctx context.Context, id string) error {
+func (r *arrivals) Discard(ctx context.Context, id string) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
 	}
-	e.arrivals.End(id)
-	defer e.lock(id)()
-	place := e.paths.of(id)
+	r.waiting.End(id)
+	defer r.catalog.lock(id)()
+	place := r.paths.of(id)
 	if durable.Exists(place.definition()) && !durable.Exists(place.arrival()) {
 		return fmt.Errorf("discard the arrival of container %.12s: %w: it runs here; remove it instead",
 			id, engine.ErrBusy)
 	}
-	return e.discard(ctx, place)
+	return r.discard(ctx, place)
 }
 
 // discard ends and removes all of an arrival, which must not have run.
-func (e *Engine) discard(ctx context.Context, place container) error {
+func (r *arrivals) discard(ctx context.Context, place container) error {
 	if durable.Exists(place.arrival()) {
-		outcome, err := e.outcome(ctx, place)
+		outcome, err := r.outcome(ctx, place)
 		if err == nil && outcome == engine.Ran {
 			err = fmt.Errorf("%w: it has been resumed; remove it instead", engine.ErrBusy)
 		}
@@ -95,17 +95,17 @@ func (e *Engine) discard(ctx context.Context, place container) error {
 	if err := durable.Load(place.arrival(), &was); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := e.settle(ctx, place); err != nil {
+	if err := r.processes.settle(ctx, place); err != nil {
 		return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
 	}
-	if err := e.unmakeVolumes(ctx, place.id, e.made(was)); err != nil {
+	if err := r.volumes.unmakeVolumes(ctx, place.id, r.volumes.made(was)); err != nil {
 		return fmt.Errorf("discard the arrival of container %.12s: %w", place.id, err)
 	}
-	return e.removeFiles(place, nil)
+	return removeFiles(place, nil)
 }
 
 // settleArrival makes a resumed arrival a container.
-func (e *Engine) settleArrival(ctx context.Context, place container) error {
+func (r *arrivals) settleArrival(ctx context.Context, place container) error {
 	err := awaitRecord(ctx, place)
 	if err == nil {
 		err = mounts.Unmount(place.images())

@@ -2,30 +2,40 @@ package embedded
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/embedded/account"
 	"github.com/godwit/godwit/internal/engine/mounts"
+	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // maxResolvConf bounds how much of the node's resolv.conf is read.
 const maxResolvConf = 64 << 10
 
+// bundles makes the files of containers: their directories, the root file system, and the OCI
+// specification.
+type bundles struct {
+	paths  paths
+	images Images
+	resolv string // path of the node's resolv.conf
+}
+
 // makeFiles makes a container's directories and its first record. The caller writes the definition last,
 // which makes it a container.
-func (e *Engine) makeFiles(d engine.Definition) error {
-	files := e.paths.of(d.ID)
+func (b *bundles) makeFiles(d engine.Definition) error {
+	files := b.paths.of(d.ID)
 	for _, dir := range []string{files.upper(), files.work(), files.private()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make directory: %w", err)
@@ -38,8 +48,8 @@ func (e *Engine) makeFiles(d engine.Definition) error {
 }
 
 // makePrivate writes the files that are mounted into a container's /etc.
-func (e *Engine) makePrivate(d engine.Definition) error {
-	resolv, err := e.resolvConf()
+func (b *bundles) makePrivate(d engine.Definition) error {
+	resolv, err := b.resolvConf()
 	if err != nil {
 		return err
 	}
@@ -49,7 +59,7 @@ func (e *Engine) makePrivate(d engine.Definition) error {
 		"hosts":       hostsOf(d),
 	}
 	for name, content := range contents {
-		path := filepath.Join(e.paths.of(d.ID).private(), name)
+		path := filepath.Join(b.paths.of(d.ID).private(), name)
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return fmt.Errorf("write %s of the container: %w", name, err)
 		}
@@ -68,8 +78,8 @@ func hostsOf(d engine.Definition) string {
 
 // resolvConf returns the node's resolv.conf without name servers at loopback addresses, where nobody
 // listens in the container.
-func (e *Engine) resolvConf() (string, error) {
-	file, err := os.Open(e.config.ResolvConf)
+func (b *bundles) resolvConf() (string, error) {
+	file, err := os.Open(b.resolv)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
@@ -92,11 +102,11 @@ func (e *Engine) resolvConf() (string, error) {
 }
 
 // mountRoot mounts a container's root file system.
-func (e *Engine) mountRoot(d engine.Definition) error {
-	place := e.paths.of(d.ID)
+func (b *bundles) mountRoot(d engine.Definition) error {
+	place := b.paths.of(d.ID)
 	layers := make([]string, len(d.Layers))
 	for i, id := range d.Layers {
-		path, err := e.config.Images.LayerPath(id)
+		path, err := b.images.LayerPath(id)
 		if err != nil {
 			return fmt.Errorf("layer %s: %w", id, err)
 		}
@@ -107,72 +117,65 @@ func (e *Engine) mountRoot(d engine.Definition) error {
 }
 
 // saveSpec writes a container's OCI specification.
-func (e *Engine) saveSpec(d engine.Definition, netns string, who account) error {
-	spec, err := e.specOf(d, netns, who)
+func (b *bundles) saveSpec(d engine.Definition, netns string, who account.Account) error {
+	spec, err := b.specOf(d, netns, who)
 	if err != nil {
 		return err
 	}
-	return durable.Save(e.paths.of(d.ID).spec(), spec)
+	return durable.Save(b.paths.of(d.ID).spec(), spec)
 }
 
-func (e *Engine) specOf(d engine.Definition, netns string, who account) (*specs.Spec, error) {
+func (b *bundles) specOf(d engine.Definition, netns string, who account.Account) (*specs.Spec, error) {
 	return makeSpec(specInput{
-		definition: d, files: e.paths.of(d.ID), netns: netns, user: who.user, home: who.home,
+		definition: d, files: b.paths.of(d.ID), netns: netns, user: who.User, home: who.Home,
 		unified: unified(),
 	})
 }
 
-// loadSpec reads a container's OCI specification.
-func loadSpec(files container) (*specs.Spec, error) {
-	data, err := os.ReadFile(files.spec())
-	if err != nil {
-		return nil, fmt.Errorf("read specification of container %.12s: %w", files.id, err)
-	}
-	var spec specs.Spec
-	if err := json.Unmarshal(data, &spec); err != nil {
-		return nil, fmt.Errorf("decode specification of container %.12s: %w", files.id, err)
-	}
-	return &spec, nil
-}
-
 // refreshSpec rewrites the specification for a start, because the meaning of its user is known only when
 // the root is mounted.
-func (e *Engine) refreshSpec(d engine.Definition) error {
-	old, err := loadSpec(e.paths.of(d.ID))
+func (b *bundles) refreshSpec(d engine.Definition) error {
+	old, err := loadSpec(b.paths.of(d.ID))
 	if err != nil {
 		return err
 	}
-	who, err := resolveUser(e.paths.of(d.ID).rootfs(), d.User)
+	who, err := account.Resolve(b.paths.of(d.ID).rootfs(), d.User)
 	if err != nil {
 		return err
 	}
-	return e.saveSpec(d, netnsOf(old), who)
+	return b.saveSpec(d, netnsOf(old), who)
 }
 
-// netnsOf returns the path of the network namespace in a specification.
-func netnsOf(spec *specs.Spec) string {
-	if spec.Linux == nil {
-		return ""
-	}
-	for _, ns := range spec.Linux.Namespaces {
-		if ns.Type == specs.NetworkNamespace {
-			return ns.Path
+// removingPrefix is the prefix of the directory of a container whose removal has begun.
+const removingPrefix = ".removing-"
+
+// removeFiles removes a container's directory, and the given directories of volumes. A crash leaves either
+// everything, or a directory that the next start of the engine removes.
+func removeFiles(place container, volumes []string) error {
+	for _, path := range volumes {
+		if err := removeVolume(path); err != nil {
+			return err
 		}
 	}
-	return ""
-}
-
-// unified reports whether this node has only cgroup v2, as runc sees it.
-func unified() bool {
-	var stat unix.Statfs_t
-	return unix.Statfs("/sys/fs/cgroup", &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC
-}
-
-// encodeExtra writes this engine's part of a definition.
-func encodeExtra(x extra) json.RawMessage {
-	data, err := json.Marshal(x)
-	if err != nil { // strings always encode
+	doomed := filepath.Join(place.paths.containers(), removingPrefix+place.id)
+	err := os.Rename(place.dir(), doomed)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return data
+	if err == nil {
+		err = kernel.SyncDir(place.paths.containers())
+	}
+	if err == nil {
+		err = files.RemoveTree(doomed)
+	}
+	if err != nil {
+		return fmt.Errorf("remove place of container %.12s: %w", place.id, err)
+	}
+	return nil
+}
+
+// Images locates the layers of images.
+type Images interface {
+	// LayerPath returns the directory with the content of a layer, by its DiffID.
+	LayerPath(diffID string) (string, error)
 }

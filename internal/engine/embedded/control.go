@@ -73,7 +73,7 @@ func (m *monitor) answer(conn net.Conn) {
 func (m *monitor) do(request controlRequest) error {
 	switch request.Op {
 	case opDrain:
-		return m.stdio.drain()
+		return m.stdio.Drain()
 	case opRetire:
 		m.quiet.Store(true)
 		return nil

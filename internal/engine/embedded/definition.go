@@ -7,6 +7,7 @@ import (
 	"net"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/godwit/godwit/internal/engine"
@@ -17,7 +18,6 @@ const (
 	maxLayers  = 256
 	maxStrings = 4096
 	maxBytes   = 1 << 20
-	maxVolumes = 64
 )
 
 var (
@@ -187,4 +187,23 @@ func decodeExtra(d engine.Definition) (extra, error) {
 		}
 	}
 	return x, nil
+}
+
+// own returns a definition as it is stored: without parts that belong to a move, or to another node.
+func own(d engine.Definition) engine.Definition {
+	d.Engine = nil // it names descriptors of another node
+	d.Volumes = slices.Clone(d.Volumes)
+	for i := range d.Volumes {
+		d.Volumes[i].Stays = false
+	}
+	return d
+}
+
+// encodeExtra writes this engine's part of a definition.
+func encodeExtra(x extra) json.RawMessage {
+	data, err := json.Marshal(x)
+	if err != nil { // strings always encode
+		return nil
+	}
+	return data
 }

@@ -14,59 +14,55 @@ import (
 	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
+// departures examines containers and prepares them for their moves, keeps or resumes the frozen copies, and
+// destroys them in the end.
+type departures struct {
+	catalog   *catalog
+	paths     paths
+	processes *processes
+	volumes   *volumes
+	notes     *notes
+	criu      *checkpoint.CRIU
+}
+
 // departure is a leaving container, with its record.
 type departure struct {
 	*checkpoint.Departure
 	files container
 }
 
-// Processes returns all current processes of a container.
-func (e *Engine) Processes(_ context.Context, id string) ([]int, error) {
-	place, err := e.find(id)
-	if err != nil {
-		return nil, err
-	}
-	group, err := cgroup.Open(place.cgroup())
-	if err == nil {
-		var pids []int
-		if pids, err = group.Procs(); err == nil {
-			return pids, nil
-		}
-	}
-	return nil, fmt.Errorf("list the processes of container %.12s: %w", id, err)
-}
-
 // PrepareDump prepares a running container's move: it starts CRIU and tells it what to dump.
-func (e *Engine) PrepareDump(
+func (ds *departures) PrepareDump(
 	ctx context.Context, id string, options engine.DumpOptions,
 ) (engine.Departure, error) {
-	defer e.lock(id)()
-	ctr, err := e.running(id)
+	defer ds.catalog.lock(id)()
+	ctr, err := ds.catalog.running(id)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkpoint.RefuseFilling(e.paths.of(id).memory()); err != nil {
+	if err := checkpoint.RefuseFilling(ds.paths.of(id).memory()); err != nil {
 		return nil, fmt.Errorf("container %s: %w", ctr.Definition.Name, err)
 	}
-	d, err := e.depart(ctx, ctr, options)
+	d, err := ds.depart(ctx, ctr, options)
 	if err != nil {
 		return nil, fmt.Errorf("prepare container %s for its move: %w", ctr.Definition.Name, err)
 	}
 	return d, nil
 }
 
-func (e *Engine) depart(
+func (ds *departures) depart(
 	ctx context.Context, ctr engine.Container, options engine.DumpOptions,
 ) (*departure, error) {
-	place := e.paths.of(ctr.Definition.ID)
-	leaving, err := e.leaving(place, ctr)
+	place := ds.paths.of(ctr.Definition.ID)
+	leaving, err := ds.leaving(place, ctr)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.noteDeparture(place, departureRecord{Started: time.Now(), Leave: options.Leave}); err != nil {
+	note := departureRecord{Started: time.Now(), Leave: options.Leave}
+	if err := ds.notes.noteDeparture(place, note); err != nil {
 		return nil, errors.Join(err, forgetDeparture(place))
 	}
-	d, err := checkpoint.PrepareDump(ctx, e.criu, leaving, options)
+	d, err := checkpoint.PrepareDump(ctx, ds.criu, leaving, options)
 	if err != nil {
 		return nil, errors.Join(err, forgetDeparture(place))
 	}
@@ -74,7 +70,7 @@ func (e *Engine) depart(
 }
 
 // leaving returns what a move must know about a container.
-func (e *Engine) leaving(place container, ctr engine.Container) (checkpoint.Leaving, error) {
+func (ds *departures) leaving(place container, ctr engine.Container) (checkpoint.Leaving, error) {
 	l := checkpoint.Leaving{
 		Name: ctr.Definition.Name, First: ctr.PID, Root: place.rootfs(), Terminal: ctr.Definition.TTY,
 		WorkDir: place.criuWork(),
@@ -113,8 +109,8 @@ func (d *departure) Close() error {
 }
 
 // Trees returns the directories that make up the container's own state.
-func (e *Engine) Trees(_ context.Context, id string) ([]files.Tree, error) {
-	place, err := e.find(id)
+func (ds *departures) Trees(_ context.Context, id string) ([]files.Tree, error) {
+	place, err := ds.catalog.find(id)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (n *testNode) boot() *testNode {
 	all, err := n.List(n.t.Context())
 	for _, ctr := range all {
 		place := n.paths.of(ctr.Definition.ID)
-		err = errors.Join(err, killMonitor(place), sweep(n.t.Context(), n.runc, place))
+		err = errors.Join(err, killMonitor(place), sweep(n.t.Context(), n.processes.runc, place))
 	}
 	if err = errors.Join(err, mounts.UnmountBelow(n.paths.run), os.RemoveAll(n.paths.run)); err != nil {
 		n.t.Fatal(err)

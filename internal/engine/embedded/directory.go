@@ -52,3 +52,25 @@ func (r *directoryRecord) restore(path string) error {
 	}
 	return nil
 }
+
+// madeVolume is a directory that an arrival fills.
+type madeVolume struct {
+	Path string `json:"path"`
+	// Was describes the directory before, when it was empty; nil: it did not exist.
+	Was *directoryRecord `json:"was,omitempty"`
+	// Above are the directories above it that did not exist, the lowest first.
+	Above []string `json:"above,omitempty"`
+}
+
+// makeArriving makes the directories that an arrival fills.
+func makeArriving(made []madeVolume) error {
+	for _, m := range made {
+		if err := os.MkdirAll(m.Path, 0o755); err != nil {
+			return fmt.Errorf("make directory of a volume: %w", err)
+		}
+	}
+	return nil
+}
+
+// fills reports whether a directory's contents have come with the arrival.
+func (m *madeVolume) fills() bool { return m.Was == nil || m.Was.still(m.Path) }

@@ -14,17 +14,17 @@ import (
 )
 
 // Examine lists the obstacles to moving this running container.
-func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) { return e.examine(ctx, id) })
+func (ds *departures) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
+	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) { return ds.examine(ctx, id) })
 }
 
 // examine checks once.
-func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	ctr, err := e.running(id)
+func (ds *departures) examine(ctx context.Context, id string) ([]engine.Problem, error) {
+	ctr, err := ds.catalog.running(id)
 	if err != nil {
 		return nil, err
 	}
-	place := e.paths.of(id)
+	place := ds.paths.of(id)
 	filling, err := checkpoint.ExamineMemory(place.memory())
 	if err != nil {
 		return nil, err

@@ -19,27 +19,34 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
+	"github.com/godwit/godwit/internal/engine/embedded/account"
 )
 
 // execWaitDelay is how long to wait for output of a killed exec.
 const execWaitDelay = 2 * time.Second
 
+// execs runs further processes in running containers.
+type execs struct {
+	catalog *catalog
+	runc    runc
+}
+
 // Exec runs a process in a running container and returns its exit code.
-func (e *Engine) Exec(ctx context.Context, id string, process engine.Exec) (int, error) {
-	session, err := e.openExec(id, process)
+func (x *execs) Exec(ctx context.Context, id string, process engine.Exec) (int, error) {
+	session, err := x.openExec(id, process)
 	if err != nil {
 		return 0, err
 	}
 	defer os.RemoveAll(session.dir)
-	return e.runExec(ctx, id, session, process)
+	return x.runExec(ctx, id, session, process)
 }
 
 // runExec runs a process whose description for runc has been written.
-func (e *Engine) runExec(
+func (x *execs) runExec(
 	ctx context.Context, id string, session execSession, process engine.Exec,
 ) (int, error) {
 	pidFile := filepath.Join(session.dir, "pid")
-	cmd := e.runc.command(ctx, session.log(),
+	cmd := x.runc.command(ctx, session.log(),
 		"exec", "--process", filepath.Join(session.dir, "process.json"), "--pid-file", pidFile, id)
 	stderr := &withoutRunc{to: writerOrNull(process.Stderr), pidFile: pidFile}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = process.Stdin, writerOrNull(process.Stdout), stderr
@@ -71,17 +78,17 @@ type execSession struct{ dir string }
 func (s execSession) log() string { return filepath.Join(s.dir, "log") }
 
 // openExec checks that a process may run in a container, and writes its description for runc.
-func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
+func (x *execs) openExec(id string, process engine.Exec) (execSession, error) {
 	var none execSession
 	if len(process.Args) == 0 {
 		return none, errors.New("exec: no command was given")
 	}
-	defer e.lock(id)()
-	files, err := e.find(id)
+	defer x.catalog.lock(id)()
+	files, err := x.catalog.find(id)
 	if err != nil {
 		return none, err
 	}
-	ctr, err := e.running(id)
+	ctr, err := x.catalog.running(id)
 	if err != nil {
 		return none, err
 	}
@@ -89,7 +96,7 @@ func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
 		return none, fmt.Errorf("exec in container %s: %w: it is being moved", ctr.Definition.Name,
 			engine.ErrBusy)
 	}
-	session, err := e.makeExec(files, ctr.Definition, process)
+	session, err := x.makeExec(files, ctr.Definition, process)
 	if err != nil {
 		return none, fmt.Errorf("exec in container %s: %w", ctr.Definition.Name, err)
 	}
@@ -97,7 +104,7 @@ func (e *Engine) openExec(id string, process engine.Exec) (execSession, error) {
 }
 
 // execSpec describes an additional process like the container's first one, with the caller's changes.
-func (e *Engine) execSpec(files container, d engine.Definition, process engine.Exec) (*specs.Process, error) {
+func (x *execs) execSpec(files container, d engine.Definition, process engine.Exec) (*specs.Process, error) {
 	spec, err := loadSpec(files)
 	if err != nil {
 		return nil, err
@@ -106,13 +113,13 @@ func (e *Engine) execSpec(files container, d engine.Definition, process engine.E
 	if user == "" {
 		user = d.User
 	}
-	who, err := resolveUser(files.rootfs(), user)
+	who, err := account.Resolve(files.rootfs(), user)
 	if err != nil {
 		return nil, err
 	}
 	d.Env = mergeEnvironment(d.Env, process.Env)
 	d.Args, d.TTY = process.Args, false
-	result := processOf(specInput{definition: d, user: who.user, home: who.home})
+	result := processOf(specInput{definition: d, user: who.User, home: who.Home})
 	result.Cwd = spec.Process.Cwd
 	if process.Dir != "" {
 		if !path.IsAbs(process.Dir) {
@@ -174,4 +181,17 @@ func writerOrNull(w io.Writer) io.Writer {
 		return io.Discard
 	}
 	return w
+}
+
+// makeExec writes runc's description of a process that is to run in a container.
+func (x *execs) makeExec(place container, d engine.Definition, process engine.Exec) (execSession, error) {
+	spec, err := x.execSpec(place, d, process)
+	if err != nil {
+		return execSession{}, err
+	}
+	dir, err := os.MkdirTemp(place.runDir(), "exec-")
+	if err != nil {
+		return execSession{}, err
+	}
+	return execSession{dir}, durable.Save(filepath.Join(dir, "process.json"), spec)
 }

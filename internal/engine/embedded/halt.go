@@ -7,13 +7,10 @@ import (
 	"io/fs"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // How long a container that is told to end has, at most, for its connections: before that, to accept
@@ -27,21 +24,30 @@ const (
 	connectionsLook = 5 * time.Millisecond // between two checks
 )
 
+// halts ends containers that will be started anew at another node, and starts again those that will not.
+type halts struct {
+	catalog   *catalog
+	paths     paths
+	processes *processes
+	execs     *execs
+	notes     *notes
+}
+
 // Halt ends a running container with its own stop signal. It first records what ends the container.
-func (e *Engine) Halt(ctx context.Context, id string, leave engine.Leave) (time.Time, error) {
-	defer e.lock(id)()
-	ctr, err := e.running(id)
+func (h *halts) Halt(ctx context.Context, id string, leave engine.Leave) (time.Time, error) {
+	defer h.catalog.lock(id)()
+	ctr, err := h.catalog.running(id)
 	if err != nil {
 		return time.Time{}, err
 	}
-	at, err := e.halt(ctx, e.paths.of(id), ctr, leave)
+	at, err := h.halt(ctx, h.paths.of(id), ctr, leave)
 	if err != nil {
 		return at, fmt.Errorf("stop container %s: %w", ctr.Definition.Name, err)
 	}
 	return at, nil
 }
 
-func (e *Engine) halt(
+func (h *halts) halt(
 	ctx context.Context, place container, ctr engine.Container, leave engine.Leave,
 ) (time.Time, error) {
 	init, err := checkpoint.Identify(ctr.PID)
@@ -57,7 +63,7 @@ func (e *Engine) halt(
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := e.room.save(place.halted(),
+	if err := h.notes.room.save(place.halted(),
 		haltRecord{Init: init, At: time.Now(), Ports: ports, Leave: leave}); err != nil {
 		return time.Time{}, err
 	}
@@ -65,7 +71,7 @@ func (e *Engine) halt(
 	_ = awaitTCP(ctx, tcp, acceptPatience,
 		func(now kernel.TCPUnderWay) bool { return now.HalfOpen == 0 && now.Unaccepted == 0 })
 	at := time.Now()
-	if err := e.end(ctx, place, ctr, init, ctr.Definition.StopPatience()); err != nil {
+	if err := h.processes.end(ctx, place, ctr, init, ctr.Definition.StopPatience()); err != nil {
 		return at, err
 	}
 	_ = awaitTCP(ctx, tcp, deliverPatience, func(now kernel.TCPUnderWay) bool { return now.Undelivered == 0 })
@@ -91,77 +97,10 @@ func awaitTCP(
 	}
 }
 
-// end tells a container's first process to end, kills all processes when its grace is over, and waits until
-// the end is recorded.
-func (e *Engine) end(
-	ctx context.Context, place container, ctr engine.Container, init checkpoint.Identity,
-	patience time.Duration,
-) error {
-	signal, err := engine.ParseSignal(ctr.Definition.StopSignal)
-	if err != nil {
-		return err
-	}
-	if err := init.Signal(signal); err != nil {
-		return err
-	}
-	waiting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if e.waitEnded(waiting, place) == nil {
-		return nil
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return e.endNow(ctx, place)
-}
-
-// endNow kills a container's processes and waits until the end is recorded.
-func (e *Engine) endNow(ctx context.Context, place container) error {
-	group, err := cgroup.Open(place.cgroup())
-	if err == nil {
-		err = group.Kill(ctx)
-	}
-	// the container's monitor removes it, too
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
-		return err
-	}
-	waiting, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	return e.waitEnded(waiting, place)
-}
-
-// waitEnded waits until a container's monitor has recorded its end, or neither of them exists any more.
-func (e *Engine) waitEnded(ctx context.Context, place container) error {
-	const pause = 2 * time.Millisecond
-	for {
-		ended, err := hasEnded(place)
-		if err != nil || ended {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for its end: %w", ctx.Err())
-		case <-time.After(pause):
-		}
-	}
-}
-
-func hasEnded(place container) (bool, error) {
-	var was record
-	if err := durable.Load(place.record(), &was); err != nil {
-		return false, err
-	}
-	if was.State == engine.Exited {
-		return true, nil
-	}
-	_, lives, err := living(place)
-	return err == nil && !lives, err
-}
-
 // Halted reports whether there is something for Revive to start.
-func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
-	defer e.lock(id)()
-	place, err := e.find(id)
+func (h *halts) Halted(ctx context.Context, id string) (bool, error) {
+	defer h.catalog.lock(id)()
+	place, err := h.catalog.find(id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return false, nil
 	}
@@ -175,7 +114,7 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 		}
 		return false, err
 	}
-	ctr, err := e.awaitStart(ctx, place)
+	ctr, err := h.catalog.awaitStart(ctx, place)
 	if err != nil {
 		return false, err
 	}
@@ -187,39 +126,17 @@ func (e *Engine) Halted(ctx context.Context, id string) (bool, error) {
 		return false, kernel.RemoveDurable(place.halted())
 	}
 	left := time.Until(was.At.Add(acceptPatience + ctr.Definition.StopPatience()))
-	if err := e.end(ctx, place, ctr, was.Init, min(max(left, 0), ctr.Definition.StopPatience())); err != nil {
+	patience := min(max(left, 0), ctr.Definition.StopPatience())
+	if err := h.processes.end(ctx, place, ctr, was.Init, patience); err != nil {
 		return false, fmt.Errorf("stop container %s: %w", ctr.Definition.Name, err)
 	}
 	return true, nil
 }
 
-// awaitStart waits for a start that an earlier agent may have begun: while its monitor lives, the container
-// will run.
-func (e *Engine) awaitStart(ctx context.Context, place container) (engine.Container, error) {
-	const pause = 5 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	for {
-		var live liveState
-		if err := durable.Load(place.runtime(), &live); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return engine.Container{}, err
-		}
-		ctr, err := e.inspect(place.id)
-		if err != nil || ctr.State == engine.Running || !live.Monitor.Alive() {
-			return ctr, err
-		}
-		select {
-		case <-ctx.Done():
-			return ctr, fmt.Errorf("wait for the monitor of container %s: %w", ctr.Definition.Name, ctx.Err())
-		case <-time.After(pause):
-		}
-	}
-}
-
 // Revive restarts a container that Halt has ended.
-func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
-	defer e.lock(id)()
-	place, err := e.find(id)
+func (h *halts) Revive(ctx context.Context, id string) (string, error) {
+	defer h.catalog.lock(id)()
+	place, err := h.catalog.find(id)
 	if err != nil || !durable.Exists(place.halted()) {
 		return "", err
 	}
@@ -227,7 +144,7 @@ func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
 	if err := durable.Load(place.halted(), &was); err != nil {
 		return "", err
 	}
-	ctr, err := e.inspect(id)
+	ctr, err := h.catalog.inspect(id)
 	if err != nil {
 		return "", err
 	}
@@ -237,17 +154,40 @@ func (e *Engine) Revive(ctx context.Context, id string) (string, error) {
 	if ctr.State != engine.Frozen {
 		return fail(fmt.Errorf("%w: it is %s", engine.ErrBusy, ctr.State))
 	}
-	if err := e.settle(ctx, place); err != nil {
+	if err := h.processes.settle(ctx, place); err != nil {
 		return fail(err)
 	}
-	if err := e.bringUp(ctx, place, ctr.Definition, true); err != nil {
-		return fail(errors.Join(err, e.settle(ctx, place)))
+	if err := h.processes.bringUp(ctx, place, ctr.Definition, true); err != nil {
+		return fail(errors.Join(err, h.processes.settle(ctx, place)))
 	}
 	waiting, cancel := context.WithTimeout(ctx, revivePatience)
 	defer cancel()
-	health, err := e.newProbation(place, ctr.Definition, was.Ports).await(waiting)
+	health, err := newProbation(h.execs, place, ctr.Definition, was.Ports).await(waiting)
 	if err != nil { // it was as healthy or unhealthy before: there is no better place for it
 		health = err.Error()
 	}
 	return health, kernel.RemoveDurable(place.halted())
+}
+
+// ExamineAnew lists the obstacles to starting this running container again on another node.
+func (h *halts) ExamineAnew(ctx context.Context, id string) ([]engine.Problem, error) {
+	ctr, err := h.catalog.running(id)
+	if err != nil {
+		return nil, err
+	}
+	if ctr.Definition.Health == nil {
+		return nil, nil
+	}
+	var problems []engine.Problem
+	if err := h.execs.checkHealth(ctx, h.paths.of(id), ctr.Definition); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		problems = append(problems, engine.Problem{
+			What:   "health of container " + ctr.Definition.Name,
+			Why:    err.Error() + ": it would not become healthy at the target either",
+			Remedy: "repair it, or run it with another --health-cmd, or with --health-cmd none",
+		})
+	}
+	return problems, nil
 }

@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/engine/embedded/output"
 )
 
 const (
@@ -30,14 +29,14 @@ const (
 // applies: its health check succeeds; it listens on all ports on which it listened where it ran before; it
 // has run for some seconds.
 type probation struct {
-	engine *Engine
-	place  container
-	d      engine.Definition
-	ports  []engine.Port
+	execs *execs
+	place container
+	d     engine.Definition
+	ports []engine.Port
 }
 
-func (e *Engine) newProbation(place container, d engine.Definition, ports []engine.Port) *probation {
-	return &probation{engine: e, place: place, d: d, ports: ports}
+func newProbation(x *execs, place container, d engine.Definition, ports []engine.Port) *probation {
+	return &probation{execs: x, place: place, d: d, ports: ports}
 }
 
 // await returns when the container is healthy, and by which criterion. Error: ErrUnhealthy.
@@ -113,7 +112,7 @@ func (p *probation) ended() (string, error) {
 func (p *probation) look(ctx context.Context, ran time.Duration) (how, why string) {
 	switch {
 	case p.d.Health != nil:
-		if err := p.engine.checkHealth(ctx, p.place, p.d); err != nil {
+		if err := p.execs.checkHealth(ctx, p.place, p.d); err != nil {
 			if ctx.Err() != nil {
 				return "", "" // the check did not get its time
 			}
@@ -151,12 +150,12 @@ func (p *probation) lastWords() string {
 		return ""
 	}
 	defer file.Close()
-	if seekTail(file, lastWordsLines) != nil {
+	if output.SeekTail(file, lastWordsLines) != nil {
 		return ""
 	}
 	var words strings.Builder
-	for reader := newLogReader(file); ; {
-		entry, err := reader.next()
+	for reader := output.NewReader(file); ; {
+		entry, err := reader.Next()
 		if err != nil {
 			break
 		}
@@ -171,17 +170,17 @@ func (p *probation) lastWords() string {
 }
 
 // checkHealth runs a container's health check once.
-func (e *Engine) checkHealth(ctx context.Context, place container, d engine.Definition) error {
+func (x *execs) checkHealth(ctx context.Context, place container, d engine.Definition) error {
 	h := d.Health.Complete()
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(h.Timeout*float64(time.Second)))
 	defer cancel()
 	said := &tail{}
-	session, err := e.makeExec(place, d, engine.Exec{Args: h.Command, Stdout: said, Stderr: said})
+	session, err := x.makeExec(place, d, engine.Exec{Args: h.Command, Stdout: said, Stderr: said})
 	if err != nil {
 		return fmt.Errorf("its health check cannot be run: %w", err)
 	}
 	defer os.RemoveAll(session.dir)
-	code, err := e.runExec(ctx, place.id, session, engine.Exec{Args: h.Command, Stdout: said, Stderr: said})
+	code, err := x.runExec(ctx, place.id, session, engine.Exec{Args: h.Command, Stdout: said, Stderr: said})
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("its health check takes longer than %g s%s", h.Timeout, said)
@@ -211,50 +210,4 @@ func (t *tail) String() string {
 		return ""
 	}
 	return " (" + text + ")"
-}
-
-// Ports returns the ports on which a running container listens.
-func (e *Engine) Ports(_ context.Context, id string) ([]engine.Port, error) {
-	ctr, err := e.running(id)
-	if err != nil {
-		return nil, err
-	}
-	ports, err := portsOf(ctr.PID)
-	if err != nil {
-		return nil, fmt.Errorf("ports of container %s: %w", ctr.Definition.Name, err)
-	}
-	return ports, nil
-}
-
-// Ports in this range are assigned to programs that ask for any port (ip_local_port_range of a new network
-// namespace, net/ipv4/af_inet.c), and differ at each start.
-const firstEphemeral, lastEphemeral = 32768, 60999
-
-// portsOf lists the listening ports in the network namespace of a process.
-func portsOf(pid int) ([]engine.Port, error) {
-	open, err := kernel.ReadPorts(pid)
-	if err != nil {
-		return nil, err
-	}
-	var ports []engine.Port
-	for _, p := range open {
-		if p.Number < firstEphemeral || p.Number > lastEphemeral {
-			ports = append(ports, engine.Port{Protocol: p.Protocol, Number: p.Number})
-		}
-	}
-	slices.SortFunc(ports, engine.ComparePorts)
-	return slices.Compact(ports), nil
-}
-
-// makeExec writes runc's description of a process that is to run in a container.
-func (e *Engine) makeExec(place container, d engine.Definition, process engine.Exec) (execSession, error) {
-	spec, err := e.execSpec(place, d, process)
-	if err != nil {
-		return execSession{}, err
-	}
-	dir, err := os.MkdirTemp(place.runDir(), "exec-")
-	if err != nil {
-		return execSession{}, err
-	}
-	return execSession{dir}, durable.Save(filepath.Join(dir, "process.json"), spec)
 }

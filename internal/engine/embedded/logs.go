@@ -10,15 +10,19 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/engine/embedded/output"
 )
 
 // followPause is the pause between two reads of a log that is followed.
 const followPause = 50 * time.Millisecond
 
+// logs reads what containers have written.
+type logs struct{ catalog *catalog }
+
 // Logs calls emit for each piece of output, oldest first.
-func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
+func (l *logs) Logs(ctx context.Context, id string, options engine.LogOptions,
 	emit func(engine.LogEntry) error) error {
-	files, err := e.find(id)
+	files, err := l.catalog.find(id)
 	if err != nil {
 		return err
 	}
@@ -34,27 +38,18 @@ func (e *Engine) Logs(ctx context.Context, id string, options engine.LogOptions,
 	}
 	defer file.Close()
 	if options.Tail >= 0 {
-		if err := seekTail(file, options.Tail); err != nil {
+		if err := output.SeekTail(file, options.Tail); err != nil {
 			return fmt.Errorf("read log of container %.12s: %w", id, err)
 		}
 	}
-	return e.emitAll(ctx, id, newLogReader(file), options.Follow, emit)
+	return l.emitAll(ctx, id, output.NewReader(file), options.Follow, emit)
 }
 
-func seekTail(file *os.File, lines int) error {
-	offset, err := tailOffset(file, lines)
-	if err != nil {
-		return err
-	}
-	_, err = file.Seek(offset, io.SeekStart)
-	return err
-}
-
-func (e *Engine) emitAll(ctx context.Context, id string, reader *logReader, follow bool,
+func (l *logs) emitAll(ctx context.Context, id string, reader *output.Reader, follow bool,
 	emit func(engine.LogEntry) error) error {
 	over := !follow
 	for {
-		entry, err := reader.next()
+		entry, err := reader.Next()
 		switch {
 		case err == nil:
 			if err := emit(entry); err != nil {
@@ -67,7 +62,7 @@ func (e *Engine) emitAll(ctx context.Context, id string, reader *logReader, foll
 			return nil
 		}
 		// The log is read once more after the state, so output before the end is not missed.
-		if over = e.ended(id); over {
+		if over = l.ended(id); over {
 			continue
 		}
 		select {
@@ -79,7 +74,7 @@ func (e *Engine) emitAll(ctx context.Context, id string, reader *logReader, foll
 }
 
 // ended reports whether a container will write no more here: it has ended, or is gone.
-func (e *Engine) ended(id string) bool {
-	ctr, err := e.inspect(id)
+func (l *logs) ended(id string) bool {
+	ctr, err := l.catalog.inspect(id)
 	return errors.Is(err, engine.ErrNotFound) || err == nil && ctr.State == engine.Exited
 }

@@ -18,7 +18,10 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
+	"github.com/godwit/godwit/internal/engine/embedded/output"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/memory/pager"
 )
 
 // MonitorCommand is the hidden command of this program that becomes a container's monitor: see Monitor.
@@ -61,7 +64,7 @@ type monitor struct {
 	job   job
 	files container
 	runc  runc
-	stdio *stdio
+	stdio *output.Output
 	state liveState
 	quiet atomic.Bool // the container is being destroyed: its end is no event
 }
@@ -107,14 +110,15 @@ func (m *monitor) run(reports *json.Encoder) error {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
 	var err error
-	if m.stdio, err = openStdio(m.files, m.job.Terminal); err != nil {
+	if m.stdio, err = output.Open(output.Files{Log: m.files.log(), Console: m.files.console()},
+		m.job.Terminal); err != nil {
 		return err
 	}
-	defer m.stdio.close()
+	defer m.stdio.Close()
 	if m.state.Monitor, err = checkpoint.Identify(os.Getpid()); err != nil {
 		return err
 	}
-	m.state.Stdio = m.stdio.names
+	m.state.Stdio = m.stdio.Names
 	if err := durable.Save(m.files.runtime(), m.state); err != nil {
 		return err
 	}
@@ -158,7 +162,7 @@ func (m *monitor) start() error {
 	if err := durable.Save(m.files.record(), record{State: engine.Running, Started: time.Now()}); err != nil {
 		return errors.Join(err, m.clean())
 	}
-	err := m.stdio.follow()
+	err := m.stdio.Follow()
 	if err == nil {
 		err = m.runc.run(context.Background(), m.files.runcLog(), "start", m.job.ID)
 	}
@@ -199,7 +203,7 @@ func (m *monitor) restore(reports *json.Encoder) error {
 		return errors.Join(err, m.clean())
 	}
 	// The log arrived with the container's private files, so it can only be opened now.
-	if err := m.stdio.follow(); err != nil {
+	if err := m.stdio.Follow(); err != nil {
 		return errors.Join(err, m.clean())
 	}
 	return durable.Save(m.files.record(), record{State: engine.Running, Started: time.Now()})
@@ -214,7 +218,7 @@ func (m *monitor) callRuncThen(env, args []string, started func()) error {
 	}
 	cmd := m.runc.command(context.Background(), m.files.runcLog(), append(args, m.job.ID)...)
 	if !m.job.Terminal { // otherwise /dev/null: the container gets its terminal from runc
-		cmd.Stdout, cmd.Stderr = m.stdio.stdout, m.stdio.stderr
+		cmd.Stdout, cmd.Stderr = m.stdio.Stdout, m.stdio.Stderr
 	}
 	cmd.Env = append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {
@@ -224,7 +228,7 @@ func (m *monitor) callRuncThen(env, args []string, started func()) error {
 	if err := cmd.Wait(); err != nil {
 		return m.explain(args[0], err)
 	}
-	return m.stdio.handOver()
+	return m.stdio.HandOver()
 }
 
 // explain adds runc's own reason to an error, or its output on the container's stderr if there is no
@@ -275,7 +279,7 @@ func (m *monitor) collect() int {
 // began says how long it ran.
 func (m *monitor) finish(code int, began time.Time) error {
 	finished := time.Now()
-	logErr := m.stdio.finish()
+	logErr := m.stdio.Finish()
 	if m.quiet.Load() {
 		return nil
 	}
@@ -292,4 +296,14 @@ func (m *monitor) finish(code int, began time.Time) error {
 // clean removes the remaining processes of the container, its cgroup and its mounts.
 func (m *monitor) clean() error {
 	return sweep(context.Background(), m.runc, m.files)
+}
+
+// keepLoss keeps the report on a container that was killed because its memory could not be completed. The
+// report explains the container's end.
+func keepLoss(place container) error {
+	report, err := pager.ReadReport(place.memory())
+	if err != nil || report.State != memory.FillLost {
+		return err
+	}
+	return durable.Save(place.lost(), report)
 }

@@ -69,7 +69,7 @@ func (c container) pagerLog() string     { return filepath.Join(c.runDir(), "pag
 func (c container) memory() string       { return filepath.Join(c.runDir(), "memory.json") }
 func (c container) remoteSocket() string { return filepath.Join(c.runDir(), "late.sock") }
 
-// of v0.1.0: see notes.go
+// of v0.1.0: see leaves.go
 func (c container) oldDeparture() string { return filepath.Join(c.runDir(), "departure.json") }
 func (c container) runcLog() string      { return filepath.Join(c.runDir(), "runc.log") }
 

@@ -14,9 +14,11 @@ import (
 var _ engine.Protector = (*Engine)(nil)
 
 // Protect keeps other programs away from a frozen copy.
-func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
-	defer e.lock(id)()
-	place, err := e.find(id)
+func (ds *departures) Protect(
+	ctx context.Context, id string, hold func(pids []int) error, held func(),
+) error {
+	defer ds.catalog.lock(id)()
+	place, err := ds.catalog.find(id)
 	if errors.Is(err, engine.ErrNotFound) || err == nil && !leaves(place) {
 		return nil
 	}

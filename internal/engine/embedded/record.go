@@ -1,9 +1,11 @@
 package embedded
 
 import (
-	"slices"
+	"errors"
+	"io/fs"
 	"time"
 
+	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
@@ -40,15 +42,6 @@ type arrivalRecord struct {
 	Volumes []string `json:"volumes,omitempty"`
 }
 
-// made returns the directories that an arrival has made or filled.
-func (e *Engine) made(r arrivalRecord) []madeVolume {
-	made := slices.Clone(r.Made)
-	for _, name := range r.Volumes {
-		made = append(made, madeVolume{Path: e.paths.volume(name)})
-	}
-	return made
-}
-
 // departureRecord exists from PrepareDump until the container is resumed or destroyed. It is durable before
 // PrepareDump returns, and so before the target can get the final marker. While it exists, even after a
 // reboot and without a journal, the container may run at the target, and nothing starts it here.
@@ -63,4 +56,28 @@ type haltRecord struct {
 	At    time.Time           `json:"at"`
 	Ports []engine.Port       `json:"ports"` // on which the container listened
 	Leave engine.Leave        `json:"leave,omitzero"`
+}
+
+// restartRecord has the facts about a container's starts that must survive a reboot. It does not travel: at
+// another node the container has not been stopped, and has not failed.
+type restartRecord struct {
+	// Holder is the state (Config.State) in which this node was last known to have the container:
+	// somebody started it here, or the source of its migration confirmed that it has given the
+	// container away. Empty: an arrival that was not confirmed.
+	Holder   string `json:"holder,omitempty"`
+	Failures int    `json:"failures,omitempty"` // starts by its policy since it last ran for longSeconds
+	Boot     string `json:"boot,omitempty"`     // of the machine, at the last of these starts
+	Stopped  string `json:"stopped,omitempty"`  // boot of the machine in which somebody stopped it
+}
+
+// longSeconds is how long a container must run to have not failed when it ends after that.
+const longSeconds = 10
+
+func loadRestarts(place container) (restartRecord, error) {
+	var was restartRecord
+	err := durable.Load(place.restarts(), &was)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return was, err
 }

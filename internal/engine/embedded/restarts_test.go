@@ -170,7 +170,7 @@ func TestFailedStart(t *testing.T) {
 	n := newTestNode(t)
 	broken := shortDir(t) + "/runc"
 	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = start ] && [ -e %[1]s.broken ] && exit 1; "+
-		"done\nexec %[2]s \"$@\"\n", broken, n.runc.path)
+		"done\nexec %[2]s \"$@\"\n", broken, n.processes.runc.path)
 	must(t, os.WriteFile(broken, []byte(script), 0o700))
 	n.config.Runc = broken
 	n = n.reopen()
@@ -222,7 +222,7 @@ func TestMonitorKilled(t *testing.T) {
 	for failures := range 2 {
 		place := n.paths.of(d.ID)
 		must(t, killMonitor(place))
-		must(t, sweep(t.Context(), n.runc, place))
+		must(t, sweep(t.Context(), n.processes.runc, place))
 		if s := n.stands(d.ID, ""); s.Failures != failures {
 			t.Errorf("after %d restarts: %+v", failures, s)
 		}
@@ -236,7 +236,7 @@ func slowNode(t *testing.T) (n *testNode, file string) {
 	n = newTestNode(t)
 	slow := shortDir(t) + "/runc"
 	script := fmt.Sprintf("#!/bin/sh\nfor a; do [ \"$a\" = create ] && [ -e %[1]s.slow ] && sleep 600; "+
-		"done\nexec %[2]s \"$@\"\n", slow, n.runc.path)
+		"done\nexec %[2]s \"$@\"\n", slow, n.processes.runc.path)
 	must(t, os.WriteFile(slow, []byte(script), 0o700))
 	n.config.Runc = slow
 	return n.reopen(), slow + ".slow"
@@ -273,7 +273,7 @@ func TestStartingDoesNotRun(t *testing.T) {
 	n.start(d)
 	place := n.paths.of(d.ID)
 	must(t, killMonitor(place))
-	must(t, sweep(t.Context(), n.runc, place))
+	must(t, sweep(t.Context(), n.processes.runc, place))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := n.startsSlowly(ctx, t, d.ID, file)

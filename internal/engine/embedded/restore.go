@@ -20,7 +20,7 @@ func (a *arrival) awaitSettled() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*closePatience)
 	defer cancel()
 	// outcome ends the monitor's session, unless the container was allowed to run.
-	if _, err := a.engine.outcome(ctx, a.files); err != nil {
+	if _, err := a.arrivals.outcome(ctx, a.files); err != nil {
 		return fmt.Errorf("end the arrival of container %s: %w", a.definition.Name, err)
 	}
 	select {

@@ -12,9 +12,9 @@ import (
 )
 
 // Resume resumes a container that a departure froze.
-func (e *Engine) Resume(ctx context.Context, id string) error {
-	defer e.lock(id)()
-	place, err := e.find(id)
+func (ds *departures) Resume(ctx context.Context, id string) error {
+	defer ds.catalog.lock(id)()
+	place, err := ds.catalog.find(id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
@@ -29,9 +29,9 @@ func (e *Engine) Resume(ctx context.Context, id string) error {
 
 // ResumeOf is Resume for a container that leaves by this migration, which was undone. It leaves a container
 // alone that leaves by another migration, which may have begun since the caller looked.
-func (e *Engine) ResumeOf(ctx context.Context, id, migration string) error {
-	defer e.lock(id)()
-	place, err := e.find(id)
+func (ds *departures) ResumeOf(ctx context.Context, id, migration string) error {
+	defer ds.catalog.lock(id)()
+	place, err := ds.catalog.find(id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}

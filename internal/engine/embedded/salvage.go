@@ -13,29 +13,29 @@ import (
 )
 
 // Salvage passes on the received files of an arrival that never ran, before Discard removes it.
-func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
+func (r *arrivals) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("container %.80q: %w", id, engine.ErrNotFound)
 	}
-	e.arrivals.End(id)
-	defer e.lock(id)()
-	place := e.paths.of(id)
+	r.waiting.End(id)
+	defer r.catalog.lock(id)()
+	place := r.paths.of(id)
 	if !durable.Exists(place.arrival()) {
 		return nil // there is no arrival, or it has become a container
 	}
-	if err := e.salvage(ctx, place, take); err != nil {
+	if err := r.salvage(ctx, place, take); err != nil {
 		return fmt.Errorf("salvage the arrival of container %.12s: %w", id, err)
 	}
 	return nil
 }
 
-func (e *Engine) salvage(ctx context.Context, place container, take func(files.Tree) error) error {
-	outcome, err := e.outcome(ctx, place)
+func (r *arrivals) salvage(ctx context.Context, place container, take func(files.Tree) error) error {
+	outcome, err := r.outcome(ctx, place)
 	if err == nil && outcome == engine.Ran {
 		err = fmt.Errorf("%w: it has been resumed", engine.ErrBusy)
 	}
 	if err == nil {
-		err = e.settle(ctx, place) // then nothing of it is mounted
+		err = r.processes.settle(ctx, place) // then nothing of it is mounted
 	}
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (e *Engine) salvage(ctx context.Context, place container, take func(files.T
 	if err != nil {
 		return err
 	}
-	inUse, err := e.pathsInUse(ctx, place.id)
+	inUse, err := r.volumes.pathsInUse(ctx, place.id)
 	if err != nil {
 		return err
 	}
@@ -68,6 +68,3 @@ func (e *Engine) salvage(ctx context.Context, place container, take func(files.T
 	}
 	return nil
 }
-
-// fills reports whether a directory's contents have come with the arrival.
-func (m *madeVolume) fills() bool { return m.Was == nil || m.Was.still(m.Path) }

@@ -1,8 +1,10 @@
 package embedded
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 
@@ -229,4 +231,36 @@ func resourcesOf(limits engine.Limits) *specs.LinuxResources {
 // ptmx, ...).
 func allowedDevices() []specs.LinuxDeviceCgroup {
 	return []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+}
+
+// loadSpec reads a container's OCI specification.
+func loadSpec(files container) (*specs.Spec, error) {
+	data, err := os.ReadFile(files.spec())
+	if err != nil {
+		return nil, fmt.Errorf("read specification of container %.12s: %w", files.id, err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("decode specification of container %.12s: %w", files.id, err)
+	}
+	return &spec, nil
+}
+
+// netnsOf returns the path of the network namespace in a specification.
+func netnsOf(spec *specs.Spec) string {
+	if spec.Linux == nil {
+		return ""
+	}
+	for _, ns := range spec.Linux.Namespaces {
+		if ns.Type == specs.NetworkNamespace {
+			return ns.Path
+		}
+	}
+	return ""
+}
+
+// unified reports whether this node has only cgroup v2, as runc sees it.
+func unified() bool {
+	var stat unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &stat) == nil && stat.Type == unix.CGROUP2_SUPER_MAGIC
 }

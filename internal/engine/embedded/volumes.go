@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,68 +17,19 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
-// Bounds of volumes. The path of a bind or a tmpfs is the name of its tree.
-const (
-	maxVolumePath = 255
-	maxSourcePath = 4095 // PATH_MAX
-	maxTmpfs      = 1 << 50
-)
-
-func validateVolumes(d engine.Definition) error {
-	if len(d.Volumes) > maxVolumes {
-		return fmt.Errorf("%d volumes: at most %d", len(d.Volumes), maxVolumes)
-	}
-	for i, v := range d.Volumes {
-		if !cleanPath(v.Path, maxVolumePath) {
-			return fmt.Errorf("path %.80q of a volume: must be absolute, clean, not / and at most %d bytes",
-				v.Path, maxVolumePath)
-		}
-		if err := validateVolume(v); err != nil {
-			return err
-		}
-		for _, other := range d.Volumes[:i] {
-			if v.Path == other.Path || v.Overlaps(other) {
-				return fmt.Errorf("%.80s at %.80s and %.80s at %.80s: the same twice", v, v.Path, other,
-					other.Path)
-			}
-		}
-	}
-	return nil
-}
-
-func validateVolume(v engine.Volume) error {
-	switch {
-	case v.Sort() == engine.Named && v.Source == "" && v.SizeBytes == 0:
-		if !namePattern.MatchString(v.Name) {
-			return fmt.Errorf("volume name %.80q: must begin with a letter or digit and have at most 63 "+
-				"of a-z A-Z 0-9 _ . -", v.Name)
-		}
-	case v.Sort() == engine.Bind && v.Name == "" && v.SizeBytes == 0:
-		if !cleanPath(v.Source, maxSourcePath) {
-			return fmt.Errorf("host directory %.80q: must be an absolute path, clean and not /", v.Source)
-		}
-	case v.Sort() == engine.Tmpfs && v.Name == "" && v.Source == "" && !v.ReadOnly:
-		if v.SizeBytes < 0 || v.SizeBytes > maxTmpfs {
-			return fmt.Errorf("tmpfs %.80s of %d bytes: must be from 1 to %d, or 0 for half of the memory",
-				v.Path, v.SizeBytes, int64(maxTmpfs))
-		}
-	default:
-		return fmt.Errorf("volume at %.80q of kind %.20q has settings that this kind of volume cannot have",
-			v.Path, v.Kind)
-	}
-	return nil
-}
-
-func cleanPath(p string, limit int) bool {
-	return path.IsAbs(p) && path.Clean(p) == p && p != "/" && len(p) <= limit && !strings.ContainsRune(p, 0)
+// volumes makes, finds and removes the volumes of this node: directories of the engine, and host
+// directories.
+type volumes struct {
+	catalog *catalog
+	paths   paths
 }
 
 // checkBinds refuses host directories in which this engine keeps its own files: a definition names those as
 // volumes, or not at all.
-func (e *Engine) checkBinds(d engine.Definition) error {
+func (vs *volumes) checkBinds(d engine.Definition) error {
 	for _, v := range d.Volumes {
 		if v.Sort() == engine.Bind &&
-			(engine.Within(v.Source, e.paths.state) || engine.Within(v.Source, e.paths.run)) {
+			(engine.Within(v.Source, vs.paths.state) || engine.Within(v.Source, vs.paths.run)) {
 			return fmt.Errorf("host directory %.80s: it is below a directory of the container engine; "+
 				"name a volume instead", v.Source)
 		}
@@ -87,53 +37,23 @@ func (e *Engine) checkBinds(d engine.Definition) error {
 	return nil
 }
 
-// treeKind returns the kind of a volume's tree.
-func treeKind(v engine.Volume) files.TreeKind {
-	if v.Sort() == engine.Tmpfs {
-		return files.Memory
-	}
-	return files.VolumeOf
-}
-
-// volumePath returns the path of the content of a container's volume number i.
-func (c container) volumePath(i int, v engine.Volume) string {
-	switch v.Sort() {
-	case engine.Bind:
-		return v.Source
-	case engine.Tmpfs:
-		return c.tmpfs(i)
-	default:
-		return c.paths.volume(v.Name)
-	}
-}
-
-// own returns a definition as it is stored: without parts that belong to a move, or to another node.
-func own(d engine.Definition) engine.Definition {
-	d.Engine = nil // it names descriptors of another node
-	d.Volumes = slices.Clone(d.Volumes)
-	for i := range d.Volumes {
-		d.Volumes[i].Stays = false
-	}
-	return d
-}
-
 // VolumePath returns the path of a volume's content on this node, existing or not.
-func (e *Engine) VolumePath(v engine.Volume) (string, error) {
+func (vs *volumes) VolumePath(v engine.Volume) (string, error) {
 	if v.Sort() == engine.Tmpfs {
 		return "", fmt.Errorf("%s is of one container: %w", v, errors.ErrUnsupported)
 	}
 	if err := errors.Join(validateVolume(v),
-		e.checkBinds(engine.Definition{Volumes: []engine.Volume{v}})); err != nil {
+		vs.checkBinds(engine.Definition{Volumes: []engine.Volume{v}})); err != nil {
 		return "", err
 	}
-	return container{paths: e.paths}.volumePath(0, v), nil
+	return container{paths: vs.paths}.volumePath(0, v), nil
 }
 
 // makeVolumes makes the missing named volumes of a new container, and returns their directories. Host
 // directories must exist.
-func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
+func (vs *volumes) makeVolumes(d engine.Definition) (made []string, err error) {
 	for i, v := range d.Volumes {
-		place := e.paths.of(d.ID).volumePath(i, v)
+		place := vs.paths.of(d.ID).volumePath(i, v)
 		switch v.Sort() {
 		case engine.Bind:
 			info, err := os.Lstat(place)
@@ -159,7 +79,7 @@ func (e *Engine) makeVolumes(d engine.Definition) (made []string, err error) {
 
 // reserveVolumes lists the volumes of an arriving container that exist here already, and staying host
 // directories that do not exist.
-func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]engine.Problem, error) {
+func (vs *volumes) reserveVolumes(all []engine.Container, d engine.Definition) ([]engine.Problem, error) {
 	var problems []engine.Problem
 	for i, v := range d.Volumes {
 		if v.Sort() == engine.Tmpfs {
@@ -168,8 +88,8 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 		add := func(why, remedy string) {
 			problems = append(problems, engine.Problem{What: v.String(), Why: why, Remedy: remedy})
 		}
-		place := e.paths.of(d.ID).volumePath(i, v)
-		if e.checkBinds(engine.Definition{Volumes: []engine.Volume{v}}) != nil {
+		place := vs.paths.of(d.ID).volumePath(i, v)
+		if vs.checkBinds(engine.Definition{Volumes: []engine.Volume{v}}) != nil {
 			add("it is below a directory of this node's container engine", "use a volume with a name")
 			continue
 		}
@@ -199,23 +119,14 @@ func (e *Engine) reserveVolumes(all []engine.Container, d engine.Definition) ([]
 	return problems, nil
 }
 
-// madeVolume is a directory that an arrival fills.
-type madeVolume struct {
-	Path string `json:"path"`
-	// Was describes the directory before, when it was empty; nil: it did not exist.
-	Was *directoryRecord `json:"was,omitempty"`
-	// Above are the directories above it that did not exist, the lowest first.
-	Above []string `json:"above,omitempty"`
-}
-
 // arrivalRecord records what an arrival will make, before it is made.
-func (e *Engine) arrivalRecord(d engine.Definition, netns string) arrivalRecord {
+func (vs *volumes) arrivalRecord(d engine.Definition, netns string) arrivalRecord {
 	r := arrivalRecord{Netns: netns}
 	for i, v := range d.Volumes {
 		if v.Sort() == engine.Tmpfs || v.Stays && v.Sort() == engine.Bind {
 			continue
 		}
-		made := madeVolume{Path: e.paths.of(d.ID).volumePath(i, v)}
+		made := madeVolume{Path: vs.paths.of(d.ID).volumePath(i, v)}
 		if was, err := recordDirectory(made.Path); err == nil {
 			if v.Stays {
 				continue
@@ -230,46 +141,9 @@ func (e *Engine) arrivalRecord(d engine.Definition, netns string) arrivalRecord 
 	return r
 }
 
-// makeArriving makes the directories that an arrival fills.
-func makeArriving(made []madeVolume) error {
-	for _, m := range made {
-		if err := os.MkdirAll(m.Path, 0o755); err != nil {
-			return fmt.Errorf("make directory of a volume: %w", err)
-		}
-	}
-	return nil
-}
-
-// clearVolumes removes the mount points that runc has made in volumes whose contents are still to come.
-func (a *arrival) clearVolumes() error {
-	spec, err := loadSpec(a.files)
-	if err != nil {
-		return err
-	}
-	for i, v := range a.definition.Volumes {
-		if v.Stays || v.Sort() == engine.Tmpfs {
-			continue
-		}
-		root := a.files.volumePath(i, v)
-		for _, m := range spec.Mounts {
-			if m.Destination == v.Path || !engine.Within(m.Destination, v.Path) {
-				continue
-			}
-			place := filepath.Join(root, strings.TrimPrefix(m.Destination, v.Path))
-			if info, err := os.Lstat(place); err == nil &&
-				(info.IsDir() || info.Mode().IsRegular() && info.Size() == 0) {
-				// empty directories only
-				for ; place != root && os.Remove(place) == nil; place = filepath.Dir(place) {
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // unmakeVolumes removes what an arrival that never ran has made and filled.
-func (e *Engine) unmakeVolumes(ctx context.Context, id string, made []madeVolume) error {
-	inUse, err := e.pathsInUse(ctx, id)
+func (vs *volumes) unmakeVolumes(ctx context.Context, id string, made []madeVolume) error {
+	inUse, err := vs.pathsInUse(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -294,14 +168,14 @@ func (e *Engine) unmakeVolumes(ctx context.Context, id string, made []madeVolume
 }
 
 // goneWith lists the directories of a container's volumes that have gone with it to another node.
-func (e *Engine) goneWith(ctx context.Context, d engine.Definition, stay []string) (gone []string,
+func (vs *volumes) goneWith(ctx context.Context, d engine.Definition, stay []string) (gone []string,
 	err error) {
-	inUse, err := e.pathsInUse(ctx, d.ID)
+	inUse, err := vs.pathsInUse(ctx, d.ID)
 	if err != nil {
 		return nil, err
 	}
 	for i, v := range d.Volumes {
-		path := e.paths.of(d.ID).volumePath(i, v)
+		path := vs.paths.of(d.ID).volumePath(i, v)
 		notOurs := v.Sort() == engine.Tmpfs || v.Sort() == engine.Bind && v.ReadOnly
 		if notOurs || slices.Contains(stay, v.Key()) || inUse(path) {
 			continue
@@ -313,8 +187,8 @@ func (e *Engine) goneWith(ctx context.Context, d engine.Definition, stay []strin
 
 // pathsInUse returns a function that reports whether another container on this node uses anything in a
 // directory.
-func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) bool, error) {
-	all, err := e.List(ctx)
+func (vs *volumes) pathsInUse(ctx context.Context, id string) (func(path string) bool, error) {
+	all, err := vs.catalog.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +201,7 @@ func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) b
 			return func(string) bool { return true }, nil // It may have any of them.
 		}
 		for i, v := range ctr.Definition.Volumes {
-			used = append(used, e.paths.of(ctr.Definition.ID).volumePath(i, v))
+			used = append(used, vs.paths.of(ctr.Definition.ID).volumePath(i, v))
 		}
 	}
 	return func(path string) bool {
@@ -336,27 +210,13 @@ func (e *Engine) pathsInUse(ctx context.Context, id string) (func(path string) b
 	}, nil
 }
 
-// removeVolume removes the directory of a volume. If something is mounted there, the empty directory stays.
-func removeVolume(path string) error {
-	err := files.RemoveTree(path)
-	if errors.Is(err, unix.EBUSY) {
-		if entries, listed := os.ReadDir(path); listed == nil && len(entries) == 0 {
-			return nil
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("remove volume: %w", err)
-	}
-	return nil
-}
-
 // Volumes lists all named volumes of this node, in order of name.
-func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
-	entries, err := os.ReadDir(e.paths.volumes())
+func (vs *volumes) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
+	entries, err := os.ReadDir(vs.paths.volumes())
 	if err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
 	}
-	all, err := e.List(ctx)
+	all, err := vs.catalog.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +228,7 @@ func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
 		}
 		volume := engine.Volume{Name: entry.Name()}
 		found = append(found, engine.StoredVolume{
-			Name: volume.Name, Path: e.paths.volume(volume.Name), Changed: info.ModTime(),
+			Name: volume.Name, Path: vs.paths.volume(volume.Name), Changed: info.ModTime(),
 			Containers: append([]string{}, engine.Sharing(all, "", volume)...),
 		})
 	}
@@ -376,13 +236,13 @@ func (e *Engine) Volumes(ctx context.Context) ([]engine.StoredVolume, error) {
 }
 
 // RemoveVolume deletes a named volume that no container has.
-func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
-	unlockNames := e.lock("") // nobody makes a container with the volume meanwhile
+func (vs *volumes) RemoveVolume(ctx context.Context, name string) error {
+	unlockNames := vs.catalog.lock("") // nobody makes a container with the volume meanwhile
 	defer unlockNames()
-	if !namePattern.MatchString(name) || !durable.Exists(e.paths.volume(name)) {
+	if !namePattern.MatchString(name) || !durable.Exists(vs.paths.volume(name)) {
 		return fmt.Errorf("%w: %.80q; \"godwit volume ls\" lists them", engine.ErrNoVolume, name)
 	}
-	all, err := e.List(ctx)
+	all, err := vs.catalog.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -390,5 +250,14 @@ func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 		return fmt.Errorf("remove volume %s: %w: container %s has it; remove that one first", name,
 			engine.ErrBusy, strings.Join(has, ", "))
 	}
-	return removeVolume(e.paths.volume(name))
+	return removeVolume(vs.paths.volume(name))
+}
+
+// made returns the directories that an arrival has made or filled.
+func (vs *volumes) made(r arrivalRecord) []madeVolume {
+	made := slices.Clone(r.Made)
+	for _, name := range r.Volumes {
+		made = append(made, madeVolume{Path: vs.paths.volume(name)})
+	}
+	return made
 }

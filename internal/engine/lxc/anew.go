@@ -12,6 +12,9 @@ import (
 // errAnew says that mode restart is not for LXC containers.
 var errAnew = fmt.Errorf("mode restart of an LXC container: %w", errors.ErrUnsupported)
 
+// noAnew refuses mode restart.
+type noAnew struct{}
+
 func anewProblems() []engine.Problem {
 	return []engine.Problem{{
 		What: "mode restart", Why: "it is not made for LXC containers",
@@ -20,31 +23,31 @@ func anewProblems() []engine.Problem {
 }
 
 // ExamineAnew refuses.
-func (e *Engine) ExamineAnew(context.Context, string) ([]engine.Problem, error) {
+func (noAnew) ExamineAnew(context.Context, string) ([]engine.Problem, error) {
 	return anewProblems(), nil
 }
 
 // ReserveAnew refuses.
-func (e *Engine) ReserveAnew(context.Context, engine.Definition) ([]engine.Problem, error) {
+func (noAnew) ReserveAnew(context.Context, engine.Definition) ([]engine.Problem, error) {
 	return anewProblems(), nil
 }
 
 // Ports refuses.
-func (e *Engine) Ports(context.Context, string) ([]engine.Port, error) { return nil, errAnew }
+func (noAnew) Ports(context.Context, string) ([]engine.Port, error) { return nil, errAnew }
 
 // Halt refuses.
-func (e *Engine) Halt(context.Context, string, engine.Leave) (time.Time, error) {
+func (noAnew) Halt(context.Context, string, engine.Leave) (time.Time, error) {
 	return time.Time{}, errAnew
 }
 
 // Halted returns false.
-func (e *Engine) Halted(context.Context, string) (bool, error) { return false, nil }
+func (noAnew) Halted(context.Context, string) (bool, error) { return false, nil }
 
 // Revive refuses.
-func (e *Engine) Revive(context.Context, string) (string, error) { return "", errAnew }
+func (noAnew) Revive(context.Context, string) (string, error) { return "", errAnew }
 
 // PrepareStart refuses.
-func (e *Engine) PrepareStart(
+func (noAnew) PrepareStart(
 	context.Context, engine.Definition, string, []engine.Port,
 ) (engine.Arrival, error) {
 	return nil, errAnew

@@ -32,9 +32,19 @@ const (
 	settlePatience = 30 * time.Second
 )
 
+// arrivals makes containers that come from other nodes.
+type arrivals struct {
+	config     Config
+	identities *identities
+	tools      *tools
+	catalog    *catalog
+	remover    *remover
+	waiting    checkpoint.Arrivals
+}
+
 // Reserve lists obstacles to restoring this container here.
-func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
-	written, all, err := e.validate(d)
+func (r *arrivals) Reserve(ctx context.Context, d engine.Definition) ([]engine.Problem, error) {
+	written, all, err := validate(d)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +61,7 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 	add := func(what, why, remedy string) {
 		problems = append(problems, engine.Problem{What: what, Why: why, Remedy: remedy})
 	}
-	containers, err := e.List(ctx)
+	containers, err := r.catalog.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +74,10 @@ func (e *Engine) Reserve(ctx context.Context, d engine.Definition) ([]engine.Pro
 			add("name "+d.Name, "an LXC container on this node has it", "remove or rename that container")
 		}
 	}
-	if len(problems) == 0 && durable.Exists(e.place(d.ID, d.Name).lxc) {
-		add("directory "+e.place(d.ID, d.Name).lxc, "it exists, but is not a container", "remove it")
+	if directory := r.identities.place(d.ID, d.Name).lxc; len(problems) == 0 && durable.Exists(directory) {
+		add("directory "+directory, "it exists, but is not a container", "remove it")
 	}
-	if _, err := e.config.Criu.Tool(); err != nil {
+	if _, err := r.config.Criu.Tool(); err != nil {
 		add("CRIU", err.Error(), "run \"godwit doctor\" on this node")
 	}
 	return problems, nil
@@ -82,7 +92,7 @@ type arrivalRecord struct {
 
 // arrival is a container that waits for its state, with the processes started for it.
 type arrival struct {
-	engine     *Engine
+	arrivals   *arrivals
 	definition engine.Definition
 	settings   []setting // with includes
 	place      place
@@ -99,12 +109,12 @@ var _ engine.Arrival = (*arrival)(nil)
 
 // PrepareRestore prepares a container that will be restored here. When it returns, LXC has made its monitor
 // and cgroups, and the process that LXC takes for CRIU waits for the state.
-func (e *Engine) PrepareRestore(
+func (r *arrivals) PrepareRestore(
 	ctx context.Context, d engine.Definition, netns string,
 ) (engine.Arrival, error) {
-	defer e.lock("")() // of names
-	defer e.lock(d.ID)()
-	problems, err := e.Reserve(ctx, d)
+	defer r.catalog.lock("")() // of names
+	defer r.catalog.lock(d.ID)()
+	problems, err := r.Reserve(ctx, d)
 	if err == nil && len(problems) > 0 {
 		err = fmt.Errorf("%s: %s", problems[0].What, problems[0].Why)
 	}
@@ -112,20 +122,21 @@ func (e *Engine) PrepareRestore(
 		return nil, fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err)
 	}
 	a := &arrival{
-		engine: e, definition: d, place: e.place(d.ID, d.Name), netns: netns, settled: make(chan struct{}),
+		arrivals: r, definition: d, place: r.identities.place(d.ID, d.Name), netns: netns,
+		settled: make(chan struct{}),
 	}
 	if err := a.prepare(ctx, netns); err != nil {
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of LXC container %s: %w", d.Name, err),
-			a.Close(), e.discard(cleanup, a.place))
+			a.Close(), r.discard(cleanup, a.place))
 	}
-	e.arrivals.Add(d.ID, a)
+	r.waiting.Add(d.ID, a)
 	return a, nil
 }
 
 // prepare makes everything that can exist before the state arrives.
 func (a *arrival) prepare(ctx context.Context, netns string) error {
-	tool, err := a.engine.config.Criu.Tool()
+	tool, err := a.arrivals.config.Criu.Tool()
 	if err != nil {
 		return err
 	}
@@ -149,7 +160,7 @@ func (a *arrival) prepare(ctx context.Context, netns string) error {
 
 // makeFiles makes the container's directories. After the first one, Discard knows what to remove.
 func (a *arrival) makeFiles(netns string) error {
-	written, all, err := a.engine.validate(a.definition)
+	written, all, err := validate(a.definition)
 	if err != nil {
 		return err
 	}
@@ -189,7 +200,7 @@ func (a *arrival) makeFiles(netns string) error {
 
 // writeConfig writes the configuration of a container that is not here yet.
 func (a *arrival) writeConfig(guarded bool, more ...setting) error {
-	written, _, err := a.engine.validate(a.definition)
+	written, _, err := validate(a.definition)
 	if err != nil {
 		return err
 	}
@@ -206,15 +217,15 @@ func (a *arrival) startRestore(ctx context.Context, tool criu.Tool, netns string
 		Cgroup: a.place.payload(), Agreed: agreed(a.settings),
 	}
 	var err error
-	if a.server, err = server.Start(a.engine.config.Executable); err != nil {
+	if a.server, err = server.Start(a.arrivals.config.Executable); err != nil {
 		return err
 	}
 	go func() { _ = a.server.Wait() }() // its result reaches the agent, or the record
-	path, err := checkpoint.ProxyPath(a.engine.config.proxyDir(), a.engine.config.Executable)
+	path, err := checkpoint.ProxyPath(a.arrivals.config.proxyDir(), a.arrivals.config.Executable)
 	if err != nil {
 		return err
 	}
-	a.lxc = exec.Command("lxc-checkpoint", "-P", a.engine.config.Path, "-n", a.definition.Name, "-r", "-D",
+	a.lxc = exec.Command("lxc-checkpoint", "-P", a.arrivals.config.Path, "-n", a.definition.Name, "-r", "-D",
 		a.place.images(), "-o", a.place.lxcLog(), "-l", "ERROR")
 	wrapper := criu.WrapperEnv(criu.WrapperSettings{Socket: a.place.wrapper(), Network: netns, Tool: tool})
 	a.lxc.Env = append(append(os.Environ(), wrapper...), "PATH="+path)
@@ -260,7 +271,7 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 // FillFrom makes Restore leave out memory that can be filled while the processes run.
 func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 	err := a.coming.FillFrom(ctx, pages, pager.Config{
-		Executable: a.engine.config.Executable, WorkDir: a.place.criuWork(), Report: a.place.memory(),
+		Executable: a.arrivals.config.Executable, WorkDir: a.place.criuWork(), Report: a.place.memory(),
 		Log: a.place.pagerLog(), Cgroup: a.place.payload(), Remote: a.place.remoteSocket(),
 	})
 	if err != nil {
@@ -276,7 +287,7 @@ func (a *arrival) waiting() error {
 		return errors.Join(errors.New("LXC has given up on the container"), a.settleErr)
 	default:
 	}
-	monitors, err := a.engine.monitors()
+	monitors, err := a.arrivals.tools.monitors()
 	if err == nil && !monitors[a.place.name] {
 		err = errors.New("LXC's monitor of the container has ended")
 	}
@@ -285,7 +296,7 @@ func (a *arrival) waiting() error {
 
 // Restore creates the processes from the current state files.
 func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
-	unlock := a.engine.lock(a.definition.ID)
+	unlock := a.arrivals.catalog.lock(a.definition.ID)
 	at, err := a.restore(ctx, permission)
 	if err != nil {
 		unlock()
@@ -303,7 +314,7 @@ func (a *arrival) end(ctx context.Context, atMost time.Duration, unlock func()) 
 	case <-a.settled:
 	case <-time.After(atMost):
 	}
-	_ = a.engine.settle(ctx, a.place) // Arrived repeats it
+	_ = a.arrivals.settle(ctx, a.place) // Arrived repeats it
 }
 
 func (a *arrival) restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
@@ -344,7 +355,7 @@ func (a *arrival) restore(ctx context.Context, permission engine.Permission) (ti
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
-		a.engine.arrivals.Remove(a.definition.ID, a)
+		a.arrivals.waiting.Remove(a.definition.ID, a)
 		if a.coming != nil {
 			err = a.coming.Close() // this ends the restore proxy, then CRIU, then LXC
 		}
@@ -356,7 +367,7 @@ func (a *arrival) Close() error {
 		case <-time.After(closePatience):
 			ctx, cancel := context.WithTimeout(context.Background(), 2*closePatience)
 			defer cancel()
-			_, endErr := a.engine.outcome(ctx, a.place)
+			_, endErr := a.arrivals.outcome(ctx, a.place)
 			err = errors.Join(err, endErr)
 		}
 	})

@@ -10,8 +10,8 @@ import (
 // TestLockIsGivenBack: a running container is not locked for ever if LXC does not finish.
 func TestLockIsGivenBack(t *testing.T) {
 	e := newEngine(t)
-	a := &arrival{engine: e, definition: engine.Definition{ID: someID}, place: e.place(someID, "one"),
-		settled: make(chan struct{})}
+	a := &arrival{arrivals: e.arrivals, definition: engine.Definition{ID: someID},
+		place: e.place(someID, "one"), settled: make(chan struct{})}
 	go a.end(t.Context(), 10*time.Millisecond, e.lock(someID))
 	e.lock(someID)() // otherwise the test never ends
 	close(a.settled)

@@ -19,26 +19,26 @@ import (
 )
 
 // placeOf finds the place of an arrival, or else of a container. Error: engine.ErrNotFound.
-func (e *Engine) placeOf(ctx context.Context, id string) (place, error) {
+func (r *arrivals) placeOf(ctx context.Context, id string) (place, error) {
 	if !idPattern.MatchString(id) {
 		return place{}, fmt.Errorf("LXC container %.80q: %w", id, engine.ErrNotFound)
 	}
 	var record arrivalRecord
-	err := durable.Load(e.place(id, "").arrival(), &record)
+	err := durable.Load(r.identities.place(id, "").arrival(), &record)
 	if errors.Is(err, fs.ErrNotExist) {
-		return e.find(id)
+		return r.identities.find(id)
 	}
 	if err == nil && !namePattern.MatchString(record.Name) {
 		err = fmt.Errorf("the record of the arrival of LXC container %.12s has no name", id)
 	}
-	return e.place(id, record.Name), err
+	return r.identities.place(id, record.Name), err
 }
 
 // Arrived returns the outcome of an arrival, even after the agent crashed.
-func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
-	e.arrivals.End(id)
-	defer e.lock(id)()
-	p, err := e.placeOf(ctx, id)
+func (r *arrivals) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
+	r.waiting.End(id)
+	defer r.catalog.lock(id)()
+	p, err := r.placeOf(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return engine.NeverRan, nil
 	}
@@ -47,10 +47,10 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	}
 	outcome := engine.NeverRan
 	if err == nil {
-		outcome, err = e.outcome(ctx, p)
+		outcome, err = r.outcome(ctx, p)
 	}
 	if err == nil && outcome == engine.Ran {
-		err = e.settle(ctx, p)
+		err = r.settle(ctx, p)
 	}
 	if err != nil {
 		return "", fmt.Errorf("find out about the arrival of LXC container %.12s: %w", id, err)
@@ -60,7 +60,7 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 
 // outcome looks for the restore proxy's record. Without one it makes sure that none can come any more: the
 // restore proxy has ended then, and without it CRIU, so LXC ends, or is ended.
-func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
+func (r *arrivals) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 	ran, err := checkpoint.Ran(ctx, p.resumed())
 	if err != nil {
 		return "", err
@@ -68,7 +68,7 @@ func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 	if ran {
 		return engine.Ran, nil
 	}
-	if err := e.awaitEnd(ctx, p); err != nil {
+	if err := r.remover.awaitEnd(ctx, p); err != nil {
 		return "", err
 	}
 	return engine.NeverRan, p.sweep(ctx)
@@ -76,14 +76,14 @@ func (e *Engine) outcome(ctx context.Context, p place) (engine.Outcome, error) {
 
 // settle turns a resumed arrival into a container when LXC has it: from then on LXC starts it according to
 // its configuration.
-func (e *Engine) settle(ctx context.Context, p place) error {
+func (r *arrivals) settle(ctx context.Context, p place) error {
 	var record arrivalRecord
 	err := durable.Load(p.arrival(), &record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		err = e.awaitRunning(ctx, p)
+		err = r.awaitRunning(ctx, p)
 	}
 	if err == nil {
 		err = kernel.WriteFileAtomic(p.config(), []byte(record.Config), 0o644)
@@ -106,7 +106,7 @@ const firstLook = 50 * time.Millisecond
 
 // awaitRunning waits until LXC reports that the container runs, or has no monitor for it: the container has
 // then ended since.
-func (e *Engine) awaitRunning(ctx context.Context, p place) error {
+func (r *arrivals) awaitRunning(ctx context.Context, p place) error {
 	const pause = 5 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
@@ -116,11 +116,11 @@ func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 			return fmt.Errorf("wait for LXC: %w", ctx.Err())
 		case <-time.After(wait):
 		}
-		monitors, err := e.monitors()
+		monitors, err := r.tools.monitors()
 		if err != nil || !monitors[p.name] {
 			return err
 		}
-		state, err := e.tool(ctx, "lxc-info", p.name, "-s", "-H")
+		state, err := r.tools.tool(ctx, "lxc-info", p.name, "-s", "-H")
 		if err == nil && strings.TrimSpace(state) != "STARTING" {
 			return nil
 		}
@@ -128,10 +128,10 @@ func (e *Engine) awaitRunning(ctx context.Context, p place) error {
 }
 
 // Discard removes an arrival that never ran, and everything that was made for it.
-func (e *Engine) Discard(ctx context.Context, id string) error {
-	e.arrivals.End(id)
-	defer e.lock(id)()
-	p, err := e.placeOf(ctx, id)
+func (r *arrivals) Discard(ctx context.Context, id string) error {
+	r.waiting.End(id)
+	defer r.catalog.lock(id)()
+	p, err := r.placeOf(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 		err = fmt.Errorf("%w: it runs here; remove it instead", engine.ErrBusy)
 	}
 	if err == nil {
-		err = e.discard(ctx, p)
+		err = r.discard(ctx, p)
 	}
 	if err != nil {
 		return fmt.Errorf("discard the arrival of LXC container %.12s: %w", id, err)
@@ -148,19 +148,19 @@ func (e *Engine) Discard(ctx context.Context, id string) error {
 }
 
 // discard ends and completely removes an arrival that must not have run.
-func (e *Engine) discard(ctx context.Context, p place) error {
-	if err := e.end(ctx, p); err != nil {
+func (r *arrivals) discard(ctx context.Context, p place) error {
+	if err := r.end(ctx, p); err != nil {
 		return err
 	}
-	return e.remove(ctx, p)
+	return r.remover.remove(ctx, p)
 }
 
 // end ends an arrival that must not have run.
-func (e *Engine) end(ctx context.Context, p place) error {
+func (r *arrivals) end(ctx context.Context, p place) error {
 	if !durable.Exists(p.arrival()) {
 		return nil
 	}
-	outcome, err := e.outcome(ctx, p)
+	outcome, err := r.outcome(ctx, p)
 	if err == nil && outcome == engine.Ran {
 		err = fmt.Errorf("%w: it has been resumed", engine.ErrBusy)
 	}
@@ -168,15 +168,15 @@ func (e *Engine) end(ctx context.Context, p place) error {
 }
 
 // Salvage passes on the received files of an arrival that never ran, before Discard removes it.
-func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
-	e.arrivals.End(id)
-	defer e.lock(id)()
-	p, err := e.placeOf(ctx, id)
+func (r *arrivals) Salvage(ctx context.Context, id string, take func(files.Tree) error) error {
+	r.waiting.End(id)
+	defer r.catalog.lock(id)()
+	p, err := r.placeOf(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) || err == nil && !durable.Exists(p.arrival()) {
 		return nil // there is nothing, or it is a container
 	}
 	if err == nil {
-		err = e.end(ctx, p)
+		err = r.end(ctx, p)
 	}
 	if err == nil && durable.Exists(p.rootfs()) {
 		err = take(files.Tree{Kind: files.Writable, Path: p.rootfs()})
@@ -188,8 +188,8 @@ func (e *Engine) Salvage(ctx context.Context, id string, take func(files.Tree) e
 }
 
 // Memory returns the progress of filling a container's memory while it runs.
-func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
-	p, err := e.placeOf(ctx, id)
+func (r *arrivals) Memory(ctx context.Context, id string) (memory.FillReport, error) {
+	p, err := r.placeOf(ctx, id)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
@@ -201,8 +201,8 @@ func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, erro
 }
 
 // RemotePages connects to the pager of a container.
-func (e *Engine) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
-	p, err := e.placeOf(ctx, id)
+func (r *arrivals) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
+	p, err := r.placeOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -201,8 +201,7 @@ func definition(config string) engine.Definition {
 }
 
 func TestValidate(t *testing.T) {
-	e := &Engine{}
-	if _, _, err := e.validate(definition(busybox)); err != nil {
+	if _, _, err := validate(definition(busybox)); err != nil {
 		t.Error(err)
 	}
 	for what, change := range map[string]func(*engine.Definition){
@@ -216,7 +215,7 @@ func TestValidate(t *testing.T) {
 	} {
 		d := definition(busybox)
 		change(&d)
-		if _, _, err := e.validate(d); err == nil {
+		if _, _, err := validate(d); err == nil {
 			t.Errorf("%s: no error", what)
 		}
 	}
@@ -230,7 +229,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add(busybox + "lxc.mount.entry = /usr/lib usr/lib none ro,rw,bind 0 0\n")
 	f.Add("lxc.mount.entry = / x none ro,bind 0 0\nlxc.include = /usr/share/lxc/config/../../../x\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		written, all, err := (&Engine{}).validate(definition(text))
+		written, all, err := validate(definition(text))
 		if err != nil || len(checkSettings(written, all)) > 0 {
 			return
 		}

@@ -32,7 +32,7 @@ func encodeExtra(x extra) json.RawMessage {
 
 // validate refuses a definition that this engine could not make, or that is harmful, and returns its
 // configuration: as written, and with its includes.
-func (e *Engine) validate(d engine.Definition) (written, all []setting, err error) {
+func validate(d engine.Definition) (written, all []setting, err error) {
 	fail := func(err error) ([]setting, []setting, error) {
 		return nil, nil, fmt.Errorf("container definition is not valid: %w", err)
 	}
@@ -188,4 +188,30 @@ func limit(settings []setting, group *cgroup.Cgroup) error {
 		}
 	}
 	return nil
+}
+
+// settingsOf returns a container's configuration as written, and with its includes.
+func settingsOf(ctr engine.Container) (written, all []setting, err error) {
+	var x extra
+	if err := json.Unmarshal(ctr.Definition.Engine, &x); err != nil {
+		return nil, nil, err
+	}
+	if written, err = parseConfig(x.Config); err == nil {
+		all, err = expand(written)
+	}
+	return written, all, err
+}
+
+// rootOf returns the path of a container's root file system.
+func rootOf(ctr engine.Container) (string, error) {
+	_, all, err := settingsOf(ctr)
+	if err != nil {
+		return "", err
+	}
+	root := strings.TrimPrefix(last(all, "lxc.rootfs.path"), "dir:")
+	if !filepath.IsAbs(root) {
+		return "", fmt.Errorf("LXC container %s: %w: its root file system is %.80q, and not a directory",
+			ctr.Definition.Name, errNotMovable, root)
+	}
+	return root, nil
 }

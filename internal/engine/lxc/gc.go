@@ -12,8 +12,8 @@ import (
 
 // collectGarbage drops the records of containers that lxc-destroy has removed; lxc-destroy does not report
 // that.
-func (e *Engine) collectGarbage() error {
-	for _, directory := range []string{e.config.StateDir, e.config.RunDir} {
+func (c *catalog) collectGarbage() error {
+	for _, directory := range []string{c.config.StateDir, c.config.RunDir} {
 		entries, err := os.ReadDir(filepath.Join(directory, "lxc"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -22,7 +22,7 @@ func (e *Engine) collectGarbage() error {
 			if !idPattern.MatchString(entry.Name()) {
 				continue
 			}
-			if err := e.forgetRemoved(entry.Name()); err != nil {
+			if err := c.forgetRemoved(entry.Name()); err != nil {
 				return err
 			}
 		}
@@ -32,17 +32,17 @@ func (e *Engine) collectGarbage() error {
 
 // forgetRemoved drops the record of a container that LXC no longer has, and that does not move. It skips a
 // container with an operation in progress until the next call.
-func (e *Engine) forgetRemoved(id string) error {
-	unlock, free := e.locks.TryLock(id)
+func (c *catalog) forgetRemoved(id string) error {
+	unlock, free := c.locks.TryLock(id)
 	if !free {
 		return nil
 	}
 	defer unlock()
-	p := e.place(id, "")
+	p := c.identities.place(id, "")
 	if durable.Exists(p.arrival()) || durable.Exists(p.departure()) {
 		return nil
 	}
-	if _, err := e.find(id); !errors.Is(err, engine.ErrNotFound) {
+	if _, err := c.identities.find(id); !errors.Is(err, engine.ErrNotFound) {
 		return nil //nolint:nilerr // it is there, or may be: who asks for it is told
 	}
 	return p.forget()

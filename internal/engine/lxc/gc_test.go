@@ -11,8 +11,8 @@ import (
 // TestGarbageCollection: the record of a container is dropped once LXC no longer has it, unless it moves.
 func TestGarbageCollection(t *testing.T) {
 	directory := t.TempDir()
-	e := &Engine{config: Config{StateDir: filepath.Join(directory, "state"),
-		RunDir: filepath.Join(directory, "run"), Path: filepath.Join(directory, "lxc")}}
+	e := assemble(Config{StateDir: filepath.Join(directory, "state"),
+		RunDir: filepath.Join(directory, "run"), Path: filepath.Join(directory, "lxc")})
 	p := e.place(someID, "web")
 	makes := func() {
 		t.Helper()

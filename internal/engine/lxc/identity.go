@@ -1,20 +1,19 @@
 package lxc
 
 import (
-	"bufio"
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
-	"strings"
+	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/patience"
+	"github.com/godwit/godwit/internal/engine/checkpoint"
 )
 
 // ownRecord is our file in LXC's directory of a container. LXC removes it with the container, and does not
@@ -24,10 +23,16 @@ type ownRecord struct {
 	Name string `json:"name"`
 }
 
+// identities finds containers by the ids that Godwit gives them, in our files alone: LXC need not answer.
+type identities struct {
+	config Config
+	naming sync.Mutex // held while a container gets its id
+}
+
 // ownOf reads our record in LXC's directory of a container. Error: fs.ErrNotExist.
-func (e *Engine) ownOf(name string) (ownRecord, error) {
+func (i *identities) ownOf(name string) (ownRecord, error) {
 	var own ownRecord
-	path := e.place("", name).own()
+	path := i.place("", name).own()
 	err := durable.Load(path, &own)
 	if err == nil && (!idPattern.MatchString(own.ID) || !namePattern.MatchString(own.Name)) {
 		err = fmt.Errorf("%s has no id, or no name", path)
@@ -37,18 +42,18 @@ func (e *Engine) ownOf(name string) (ownRecord, error) {
 
 // copied reports whether a record came with a copy of another container's directory, which still exists. If
 // that one does not exist, the container was renamed.
-func (e *Engine) copied(own ownRecord, name string) bool {
+func (i *identities) copied(own ownRecord, name string) bool {
 	if own.Name == name {
 		return false
 	}
-	original, err := e.ownOf(own.Name)
+	original, err := i.ownOf(own.Name)
 	return err == nil && original.ID == own.ID || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // find finds the place of a container by its id, from our records alone: LXC need not answer. Error:
 // engine.ErrNotFound only if no container can have that id.
-func (e *Engine) find(id string) (place, error) {
-	entries, err := os.ReadDir(e.config.Path)
+func (i *identities) find(id string) (place, error) {
+	entries, err := os.ReadDir(i.config.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return place{}, fmt.Errorf("look for LXC container %.80q: %w", id, err)
 	}
@@ -58,13 +63,13 @@ func (e *Engine) find(id string) (place, error) {
 		if !entry.IsDir() || !namePattern.MatchString(entry.Name()) {
 			continue
 		}
-		own, err := e.ownOf(entry.Name())
+		own, err := i.ownOf(entry.Name())
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			unread = errors.Join(unread, err)
-		case own.ID == id && !e.copied(own, entry.Name()):
-			found = append(found, e.place(id, entry.Name()))
+		case own.ID == id && !i.copied(own, entry.Name()):
+			found = append(found, i.place(id, entry.Name()))
 		}
 	}
 	switch {
@@ -81,17 +86,17 @@ func (e *Engine) find(id string) (place, error) {
 
 // identityOf returns the id that a container has on every node. A running container gets one. Error:
 // engine.ErrNotFound if it has none: Godwit has not dealt with it yet.
-func (e *Engine) identityOf(name string, runs bool) (string, error) {
-	e.naming.Lock()
-	defer e.naming.Unlock()
-	own, err := e.ownOf(name)
+func (i *identities) identityOf(name string, runs bool) (string, error) {
+	i.naming.Lock()
+	defer i.naming.Unlock()
+	own, err := i.ownOf(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
 	switch {
 	case err == nil && own.Name == name:
 		return own.ID, nil
-	case err == nil && !e.copied(own, name):
+	case err == nil && !i.copied(own, name):
 	case !runs:
 		return "", fmt.Errorf("LXC container %s: %w: it is not running, and has not run since Godwit "+
 			"was installed",
@@ -102,41 +107,30 @@ func (e *Engine) identityOf(name string, runs bool) (string, error) {
 		own.ID = hex.EncodeToString(id[:])
 	}
 	own.Name = name
-	return own.ID, durable.Save(e.place("", name).own(), own)
+	return own.ID, durable.Save(i.place("", name).own(), own)
 }
 
-// monitors returns the names of containers that have a monitor of LXC, which listens on an abstract socket.
-func (e *Engine) monitors() (map[string]bool, error) {
-	file, err := os.Open("/proc/net/unix")
-	if err != nil {
-		return nil, fmt.Errorf("look for LXC's monitors: %w", err)
-	}
-	defer file.Close()
-	found := map[string]bool{}
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		_, path, ok := strings.Cut(lines.Text(), "@"+e.config.Path+"/")
-		name, isCommand := strings.CutSuffix(path, "/command")
-		if ok && isCommand {
-			found[name] = true
-		}
-	}
-	return found, lines.Err()
+// departureRecord exists from PrepareDump until the container is resumed or destroyed.
+type departureRecord struct {
+	Started time.Time `json:"started"`
+	// a process of the container: with it, LXC need not be asked
+	First checkpoint.Identity `json:"first"`
+	Leave engine.Leave        `json:"leave,omitzero"`
 }
 
-// firstProcess asks LXC for the PID of a container's first process; 0 if it does not run.
-func (e *Engine) firstProcess(ctx context.Context, name string, limit patience.Limit) (int, error) {
-	out, err := e.toolWithin(ctx, limit, "lxc-info", name, "-p", "-H")
-	if err != nil {
-		return 0, err
+// departureOf reads the record of a departure. Error: fs.ErrNotExist.
+func (i *identities) departureOf(id string) (departureRecord, error) {
+	var was departureRecord
+	if !idPattern.MatchString(id) {
+		return was, fs.ErrNotExist
 	}
-	text := strings.TrimSpace(out)
-	if text == "" {
-		return 0, nil
+	err := durable.Load(i.place(id, "").departure(), &was)
+	return was, err
+}
+
+func (i *identities) place(id, name string) place {
+	return place{
+		lxc: filepath.Join(i.config.Path, name), name: name,
+		state: filepath.Join(i.config.StateDir, "lxc", id), run: filepath.Join(i.config.RunDir, "lxc", id),
 	}
-	pid, err := strconv.Atoi(text)
-	if err != nil || pid < 1 {
-		return 0, fmt.Errorf("lxc-info says %.40q, want the pid of container %s", text, name)
-	}
-	return pid, nil
 }

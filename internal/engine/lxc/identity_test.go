@@ -95,8 +95,8 @@ func TestUnreadable(t *testing.T) {
 
 // TestPathGone: a missing directory of all containers is an error, and not an empty list.
 func TestPathGone(t *testing.T) {
-	e := newEngine(t)
-	e.config.Path = filepath.Join(t.TempDir(), "unmounted")
+	unmounted := filepath.Join(t.TempDir(), "unmounted")
+	e := assemble(Config{StateDir: t.TempDir(), RunDir: t.TempDir(), Path: unmounted})
 	if all, err := e.List(t.Context()); !errors.Is(err, engine.ErrAway) {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -204,7 +204,7 @@ func TestLXCGone(t *testing.T) {
 	close(ended)
 	for what, settled := range map[string]chan struct{}{"lxc-checkpoint": ended,
 		"monitor": make(chan struct{})} {
-		a := &arrival{engine: e, definition: definition(busybox), place: e.place(someID, "one"),
+		a := &arrival{arrivals: e.arrivals, definition: definition(busybox), place: e.place(someID, "one"),
 			settled: settled}
 		if _, err := a.Restore(t.Context(), engine.Permission{Ask: func() error { return nil }}); err == nil {
 			t.Errorf("%s has ended: no error", what)
@@ -239,7 +239,7 @@ func TestStuckTool(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	for name, id := range map[string]string{"stuck": someID, "well": strings.Repeat("cd", 32)} {
 		addContainer(t, e, name, ownRecord{ID: id, Name: name})
-		monitor, err := net.Listen("unix", "@"+e.config.Path+"/"+name+"/command")
+		monitor, err := net.Listen("unix", "@"+e.tools.path+"/"+name+"/command")
 		must(t, err)
 		defer monitor.Close()
 	}

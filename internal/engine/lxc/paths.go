@@ -19,13 +19,6 @@ type place struct {
 	name  string
 }
 
-func (e *Engine) place(id, name string) place {
-	return place{
-		lxc: filepath.Join(e.config.Path, name), name: name,
-		state: filepath.Join(e.config.StateDir, "lxc", id), run: filepath.Join(e.config.RunDir, "lxc", id),
-	}
-}
-
 func (p place) config() string  { return filepath.Join(p.lxc, "config") }
 func (p place) rootfs() string  { return filepath.Join(p.lxc, "rootfs") }
 func (p place) own() string     { return filepath.Join(p.lxc, ownName) }

@@ -14,9 +14,11 @@ import (
 var _ engine.Protector = (*Engine)(nil)
 
 // Protect protects a frozen copy from other programs.
-func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
-	defer e.lock(id)()
-	was, err := e.departureOf(id)
+func (ds *departures) Protect(
+	ctx context.Context, id string, hold func(pids []int) error, held func(),
+) error {
+	defer ds.catalog.lock(id)()
+	was, err := ds.identities.departureOf(id)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
 		return nil
 	}
@@ -25,7 +27,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = containerGroup(was.First.PID)
 	}
 	if err == nil {
-		err = checkpoint.Protect(ctx, group, e.place(id, "").spared(), hold, held)
+		err = checkpoint.Protect(ctx, group, ds.identities.place(id, "").spared(), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of LXC container %.12s: %w", id, err)

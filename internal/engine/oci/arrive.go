@@ -27,7 +27,7 @@ const reasonPatience = 5 * time.Second
 
 // arrival is a container that its engine is starting, and that waits in the restore proxy for its state.
 type arrival struct {
-	engine     *Engine
+	arrivals   *arrivals
 	title      string // of the engine
 	definition engine.Definition
 	expected   Expected
@@ -55,26 +55,28 @@ var _ engine.LateArrival = (*arrival)(nil)
 
 // PrepareRestore makes the engine create and start the container. When it returns, the runtime waits in the
 // restore proxy, unless the container is started late.
-func (e *Engine) PrepareRestore(ctx context.Context, d engine.Definition, _ string) (engine.Arrival, error) {
-	problems, err := e.Reserve(ctx, d)
+func (r *arrivals) PrepareRestore(
+	ctx context.Context, d engine.Definition, _ string,
+) (engine.Arrival, error) {
+	problems, err := r.Reserve(ctx, d)
 	if err == nil && len(problems) > 0 {
 		err = fmt.Errorf("%s: %s", problems[0].What, problems[0].Why)
 	}
 	var x Expected
 	if err == nil {
-		x, err = e.adapter.Expect(d)
+		x, err = r.adapter.Expect(d)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err)
 	}
-	defer e.lock(d.ID)()
-	a := &arrival{engine: e, title: e.adapter.Title(), definition: d, expected: x}
+	defer r.locks.Lock(d.ID)()
+	a := &arrival{arrivals: r, title: r.adapter.Title(), definition: d, expected: x}
 	if err := a.prepare(ctx); err != nil {
 		cleanup := context.WithoutCancel(ctx)
 		return nil, errors.Join(fmt.Errorf("prepare the arrival of container %s: %w", d.Name, err), a.Close(),
-			e.endings.discard(cleanup, d.ID))
+			r.endings.discard(cleanup, d.ID))
 	}
-	e.arrivals.Add(d.ID, a)
+	r.waiting.Add(d.ID, a)
 	return a, nil
 }
 
@@ -110,12 +112,12 @@ func (a *arrival) prepare(ctx context.Context) error {
 	if err := files.EmptyTree(a.root.Upper); err != nil {
 		return fmt.Errorf("empty its writable layer: %w", err)
 	}
-	return errors.Join(a.engine.emptyVolumes(ctx, a.definition), a.restoreDir.EmptyMemories())
+	return errors.Join(a.arrivals.volumes.emptyVolumes(ctx, a.definition), a.restoreDir.EmptyMemories())
 }
 
 // create records the arrival and then makes the engine create the container.
 func (a *arrival) create(ctx context.Context) error {
-	e, d := a.engine, a.definition
+	e, d := a.arrivals, a.definition
 	boot, err := kernel.BootID()
 	if err != nil {
 		return err
@@ -140,7 +142,7 @@ func (a *arrival) create(ctx context.Context) error {
 // make makes the engine create the container, and records its ID. If a previous container with this ID
 // still has to be cleaned up, that happens either before or at the end of this one.
 func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
-	e, d := a.engine, a.definition
+	e, d := a.arrivals, a.definition
 	if reuser, is := e.adapter.(IDReuser); is {
 		engineID, err := reuser.EngineID(d)
 		if err != nil {
@@ -168,15 +170,15 @@ func (a *arrival) make(ctx context.Context, record *arrivalRecord) error {
 // meanwhile. Docker and containerd create the container although nobody waits for it any more, after the
 // undo has looked for leftovers. A Podman that is killed halfway leaves files that keep the name in use.
 func (a *arrival) createPatiently(ctx context.Context) (engineID string, err error) {
-	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.engine.lookup.signs())
+	ctx, cancel := createLimit.For(context.WithoutCancel(ctx), a.title, a.arrivals.lookup.signs())
 	defer cancel()
-	engineID, err = a.engine.adapter.Create(ctx, a.definition, idLabel, a.definition.ID)
+	engineID, err = a.arrivals.adapter.Create(ctx, a.definition, idLabel, a.definition.ID)
 	return engineID, patience.Explain(ctx, err)
 }
 
 // check checks that the engine has made what it was told to make.
 func (a *arrival) check(ctx context.Context) error {
-	found, err := a.engine.lookup.ask(ctx, a.engineID)
+	found, err := a.arrivals.lookup.ask(ctx, a.engineID)
 	if err != nil {
 		return err
 	}
@@ -184,21 +186,21 @@ func (a *arrival) check(ctx context.Context) error {
 		return fmt.Errorf("%s has made the volumes %v, not %v", a.title, made, a.definition.Volumes)
 	}
 	if a.expected.Log {
-		if a.log, err = a.engine.adapter.Log(ctx, found); err != nil {
+		if a.log, err = a.arrivals.adapter.Log(ctx, found); err != nil {
 			return err
 		}
 		if err := ownLog(a.log, found); err != nil {
 			return err
 		}
 	}
-	a.shm = a.engine.adapter.Shm(found)
-	a.root, err = a.engine.adapter.Root(found)
+	a.shm = a.arrivals.adapter.Shm(found)
+	a.root, err = a.arrivals.adapter.Root(found)
 	return err
 }
 
 // openRestoreDir makes the directory from which godwit-runc restores.
 func (a *arrival) openRestoreDir(ctx context.Context) error {
-	e := a.engine
+	e := a.arrivals
 	tool, err := e.criu.Tool()
 	if err != nil {
 		return err
@@ -234,8 +236,8 @@ func (a *arrival) openRestoreDir(ctx context.Context) error {
 }
 
 // networksLate reports whether the engine makes the container's network after creating the container.
-func (e *Engine) networksLate(ctx context.Context, d engine.Definition) (bool, error) {
-	networker, is := e.adapter.(Networker)
+func (r *arrivals) networksLate(ctx context.Context, d engine.Definition) (bool, error) {
+	networker, is := r.adapter.(Networker)
 	if !is {
 		return false, nil
 	}
@@ -248,11 +250,11 @@ func (a *arrival) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ready, cancel := arrivalLimit.For(ctx, a.title, a.engine.lookup.signs())
+	ready, cancel := arrivalLimit.For(ctx, a.title, a.arrivals.lookup.signs())
 	defer cancel()
 	go func() {
 		defer close(started)
-		a.startErr = a.engine.adapter.Start(context.WithoutCancel(ctx), a.engineID)
+		a.startErr = a.arrivals.adapter.Start(context.WithoutCancel(ctx), a.engineID)
 		if a.startErr != nil {
 			cancel()
 			a.endWaiting()
@@ -293,7 +295,7 @@ func (a *arrival) beginRestore() {
 
 // connect makes the container's network if its engine does not.
 func (a *arrival) connect(ctx context.Context) error {
-	creator, is := a.engine.adapter.(NetworkCreator)
+	creator, is := a.arrivals.adapter.(NetworkCreator)
 	if !is || !a.definition.Network.OnBridge() {
 		return nil
 	}
@@ -348,7 +350,7 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	case kind == files.Writable && name == "":
 		return a.root.Upper, nil
 	case kind == files.Private && name == "":
-		private := a.engine.records.private(a.definition.ID)
+		private := a.arrivals.records.private(a.definition.ID)
 		return private, makePrivate(private)
 	case kind == files.Memory && name == treeShm && a.shm != "":
 		return a.shm, nil
@@ -364,7 +366,7 @@ func (a *arrival) TreePath(kind files.TreeKind, name string) (string, error) {
 	}
 	for _, v := range Coming(a.definition) {
 		if kind == files.VolumeOf && name == v.Key() {
-			return a.engine.VolumePath(v)
+			return a.arrivals.volumes.VolumePath(v)
 		}
 	}
 	return "", fmt.Errorf("container %s has no tree %.40q of kind %.40q", a.definition.Name, name, kind)
@@ -381,7 +383,7 @@ func (a *arrival) FillFrom(ctx context.Context, pages *memory.Store) error {
 		return err
 	}
 	return a.coming.FillFrom(ctx, pages, pager.Config{
-		Executable: a.engine.config.Executable,
+		Executable: a.arrivals.config.Executable,
 		WorkDir:    a.restoreDir.CRIU(), Report: a.restoreDir.Memory(), Log: a.restoreDir.PagerLog(),
 		Cgroup: group, Remote: a.restoreDir.RemotePages(),
 	})
@@ -403,7 +405,7 @@ func (a *arrival) cgroup() (string, error) {
 func (a *arrival) Close() error {
 	var err error
 	a.once.Do(func() {
-		a.engine.arrivals.Remove(a.definition.ID, a)
+		a.arrivals.waiting.Remove(a.definition.ID, a)
 		a.mu.Lock()
 		a.closed = true
 		a.mu.Unlock()

@@ -12,16 +12,16 @@ import (
 )
 
 // Arrived returns the outcome of an arrival, also after the agent crashed.
-func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
+func (r *arrivals) Arrived(ctx context.Context, id string) (engine.Outcome, error) {
 	if !idPattern.MatchString(id) {
-		return "", e.lookup.unknown(id)
+		return "", r.lookup.unknown(id)
 	}
-	e.arrivals.End(id)
-	defer e.lock(id)()
+	r.waiting.End(id)
+	defer r.locks.Lock(id)()
 	var was arrivalRecord
-	err := durable.Load(e.records.arrivalPath(id), &was)
+	err := durable.Load(r.records.arrivalPath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, err := e.lookup.find(ctx, id)
+		_, err := r.lookup.find(ctx, id)
 		switch {
 		case err == nil:
 			return engine.Ran, nil
@@ -33,9 +33,9 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 	if err != nil {
 		return "", err
 	}
-	outcome, err := e.endings.outcome(ctx, id, was.EngineID)
+	outcome, err := r.endings.outcome(ctx, id, was.EngineID)
 	if err == nil && outcome == engine.Ran {
-		err = e.endings.settle(ctx, id)
+		err = r.endings.settle(ctx, id)
 	}
 	if err != nil {
 		return "", fmt.Errorf("find out about the arrival of container %.12s: %w", id, err)
@@ -44,22 +44,22 @@ func (e *Engine) Arrived(ctx context.Context, id string) (engine.Outcome, error)
 }
 
 // Discard removes an arrival that never ran.
-func (e *Engine) Discard(ctx context.Context, id string) error {
+func (r *arrivals) Discard(ctx context.Context, id string) error {
 	if !idPattern.MatchString(id) {
-		return e.lookup.unknown(id)
+		return r.lookup.unknown(id)
 	}
-	e.arrivals.End(id)
-	defer e.lock(id)()
-	return e.endings.discard(ctx, id)
+	r.waiting.End(id)
+	defer r.locks.Lock(id)()
+	return r.endings.discard(ctx, id)
 }
 
 // Salvage ends an arrival that never ran, and saves nothing of it.
-func (e *Engine) Salvage(ctx context.Context, id string, _ func(files.Tree) error) error {
+func (r *arrivals) Salvage(ctx context.Context, id string, _ func(files.Tree) error) error {
 	if !idPattern.MatchString(id) {
-		return e.lookup.unknown(id)
+		return r.lookup.unknown(id)
 	}
-	e.arrivals.End(id)
-	defer e.lock(id)()
-	_, err := e.endings.neverRan(ctx, id)
+	r.waiting.End(id)
+	defer r.locks.Lock(id)()
+	_, err := r.endings.neverRan(ctx, id)
 	return err
 }

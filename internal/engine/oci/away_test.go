@@ -30,7 +30,8 @@ func awayEngine(t *testing.T) *Engine {
 // adapt gives an engine another adapter.
 func adapt(e *Engine, adapter Adapter) {
 	e.adapter, e.lookup.adapter, e.starts.adapter, e.endings.adapter = adapter, adapter, adapter, adapter
-	e.logs.adapter = adapter
+	e.logs.adapter, e.remains.adapter, e.volumes.adapter = adapter, adapter, adapter
+	e.departures.adapter, e.arrivals.adapter = adapter, adapter
 }
 
 // TestAway checks that nobody concludes from an unavailable engine that a container never ran, has ended,

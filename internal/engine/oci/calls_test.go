@@ -44,7 +44,7 @@ func TestAgree(t *testing.T) {
 		{[]string{"setns", "mount", "bpf", "keyctl", "umount2"},
 			"forbids bpf, keyctl, mount and 2 more, which"},
 	} {
-		a := &arrival{engine: e, title: "Some", restoreDir: dir,
+		a := &arrival{arrivals: e.arrivals, title: "Some", restoreDir: dir,
 			definition: engine.Definition{Passed: one.passed}}
 		err := a.agree()
 		if one.words == "" && err != nil || one.words != "" && (err == nil ||

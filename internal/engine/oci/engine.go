@@ -29,12 +29,14 @@ type Config struct {
 	Executable string // this program; "" for the running one
 }
 
-// Engine moves containers of one engine. It implements engine.Engine.
+// Engine moves containers of one engine. It implements engine.Engine by its parts, each of which has its own
+// state; those that are embedded have their methods here, too.
 type Engine struct {
-	config  Config
 	adapter Adapter
 	noAnew
-	criu *checkpoint.CRIU
+	*departures
+	*arrivals
+	*volumes
 
 	records *records
 	lookup  *lookup
@@ -42,9 +44,9 @@ type Engine struct {
 	endings *endings
 	logs    *logs
 	held    *held
+	remains *remains
 
-	locks    checkpoint.Locks
-	arrivals checkpoint.Arrivals
+	locks    *checkpoint.Locks
 	gcActive sync.Mutex // see collectGarbage
 
 	mu sync.Mutex
@@ -69,15 +71,27 @@ func New(config Config, adapter Adapter) (*Engine, error) {
 func newEngine(config Config, adapter Adapter) *Engine {
 	records := &records{engine: adapter.Name(), state: config.StateDir, run: config.RunDir}
 	lookup := &lookup{adapter: adapter, records: records}
-	return &Engine{
-		config: config, adapter: adapter, noAnew: noAnew{adapter}, criu: &checkpoint.CRIU{},
+	e := &Engine{
+		adapter: adapter, noAnew: noAnew{adapter}, volumes: &volumes{adapter},
 		records: records, lookup: lookup,
 		starts:  &starts{adapter: adapter, records: records, lookup: lookup},
 		endings: &endings{adapter: adapter, records: records, lookup: lookup},
 		logs:    &logs{adapter: adapter, records: records, seen: map[string]copiedLog{}},
 		held:    &held{memories: map[string]memories{}},
+		remains: &remains{adapter: adapter, records: records, lookup: lookup},
+		locks:   &checkpoint.Locks{},
 		firsts:  map[string]checkpoint.Identity{},
 	}
+	tool := &checkpoint.CRIU{}
+	e.departures = &departures{
+		adapter: adapter, records: records, lookup: lookup, starts: e.starts, logs: e.logs, held: e.held,
+		volumes: e.volumes, remains: e.remains, locks: e.locks, criu: tool,
+	}
+	e.arrivals = &arrivals{
+		config: config, adapter: adapter, records: records, lookup: lookup, endings: e.endings,
+		volumes: e.volumes, locks: e.locks, criu: tool,
+	}
+	return e
 }
 
 // Sweep removes what was made for moves that failed early.

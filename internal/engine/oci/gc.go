@@ -55,5 +55,5 @@ func (e *Engine) forgetRemoved(ctx context.Context, id string) error {
 	if _, err := e.lookup.find(ctx, id); !errors.Is(err, engine.ErrNotFound) {
 		return err
 	}
-	return e.forgetGone(ctx, id)
+	return e.remains.forgetGone(ctx, id)
 }

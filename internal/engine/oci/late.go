@@ -29,7 +29,7 @@ func (o *endings) StartsLate(d engine.Definition) bool {
 // waitForStart prepares the places for content that may come before the engine has started the container.
 func (a *arrival) waitForStart(ctx context.Context) error {
 	// the volumes must be this arrival's
-	if err := a.engine.emptyVolumes(ctx, a.definition); err != nil || a.shm == "" {
+	if err := a.arrivals.volumes.emptyVolumes(ctx, a.definition); err != nil || a.shm == "" {
 		return err
 	}
 	if err := os.MkdirAll(a.shm, 0o700); err != nil {
@@ -68,7 +68,7 @@ func (a *arrival) Start(ctx context.Context) error {
 	if !a.expected.Late {
 		return nil
 	}
-	defer a.engine.lock(a.definition.ID)()
+	defer a.arrivals.locks.Lock(a.definition.ID)()
 	if err := a.startLate(ctx); err != nil {
 		return fmt.Errorf("start container %s: %w", a.definition.Name, err)
 	}
@@ -120,7 +120,7 @@ func (a *arrival) startLate(ctx context.Context) error {
 func (a *arrival) filled() ([]string, error) {
 	trees := []string{a.root.Upper}
 	for _, v := range Coming(a.definition) {
-		path, err := a.engine.VolumePath(v)
+		path, err := a.arrivals.volumes.VolumePath(v)
 		if err != nil {
 			return nil, err
 		}

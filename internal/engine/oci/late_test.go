@@ -54,7 +54,7 @@ func TestAside(t *testing.T) {
 // TestStartedOnce checks that a closed arrival is not started, that nothing is started twice, and that an
 // arrival that was not started is not restored.
 func TestStartedOnce(t *testing.T) {
-	a := &arrival{engine: awayEngine(t), expected: Expected{Late: true}}
+	a := &arrival{arrivals: awayEngine(t).arrivals, expected: Expected{Late: true}}
 	if a.waits() == nil {
 		t.Error("an engine waits that was told nothing")
 	}
@@ -67,7 +67,7 @@ func TestStartedOnce(t *testing.T) {
 	if _, err := a.begin(); !errors.Is(err, engine.ErrBusy) {
 		t.Errorf("twice: %v", err)
 	}
-	over := &arrival{engine: awayEngine(t)}
+	over := &arrival{arrivals: awayEngine(t).arrivals}
 	if err := over.Close(); err != nil {
 		t.Error(err)
 	}
@@ -111,7 +111,7 @@ func TestPatience(t *testing.T) {
 		patience, ago time.Duration
 		is            bool
 	}{{0, 24 * time.Hour, true}, {time.Hour, time.Minute, true}, {time.Hour, time.Hour, false}} {
-		a := &arrival{engine: awayEngine(t), expected: Expected{Late: true, Patience: c.patience}}
+		a := &arrival{arrivals: awayEngine(t).arrivals, expected: Expected{Late: true, Patience: c.patience}}
 		if !a.Until().IsZero() {
 			t.Error("an engine's patience ends that was told nothing")
 		}
@@ -259,7 +259,7 @@ func TestGroupOfWhatHasLeft(t *testing.T) {
 	empty, dirs := emptyCgroup(t)
 	spec := fmt.Sprintf(`{"root":{"path":"x"},"linux":{"cgroupsPath":%q}}`, empty)
 	must(t, os.WriteFile(filepath.Join(restoreDir.Path(), "bundle", "config.json"), []byte(spec), 0o600))
-	must(t, e.removeRestoreDir(id))
+	must(t, e.remains.removeRestoreDir(id))
 	for _, path := range append(dirs, restoreDir.Path()) {
 		if durable.Exists(path) {
 			t.Errorf("%s is left", path)

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/godwit/godwit/internal/criu"
-	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
@@ -21,9 +19,24 @@ import (
 	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
+// departures examines containers and prepares them for their moves, keeps or resumes the frozen copies, and
+// destroys them in the end.
+type departures struct {
+	adapter Adapter
+	records *records
+	lookup  *lookup
+	starts  *starts
+	logs    *logs
+	held    *held
+	volumes *volumes
+	remains *remains
+	locks   *checkpoint.Locks
+	criu    *checkpoint.CRIU
+}
+
 // look finds the state of a running container that its engine does not report.
-func (e *Engine) look(ctx context.Context, id string) (alive, error) {
-	found, err := e.lookup.running(ctx, id)
+func (ds *departures) look(ctx context.Context, id string) (alive, error) {
+	found, err := ds.lookup.running(ctx, id)
 	if err != nil {
 		return alive{}, err
 	}
@@ -31,7 +44,7 @@ func (e *Engine) look(ctx context.Context, id string) (alive, error) {
 	if err != nil {
 		return alive{}, err
 	}
-	process, err := e.adapter.Process(found)
+	process, err := ds.adapter.Process(found)
 	if err != nil {
 		return alive{}, err
 	}
@@ -39,7 +52,7 @@ func (e *Engine) look(ctx context.Context, id string) (alive, error) {
 	if a.spec, err = process.spec(); err != nil {
 		return a, fmt.Errorf("bundle of container %s: %w", found.name(), err)
 	}
-	if a.log, err = e.adapter.Log(ctx, found); err != nil {
+	if a.log, err = ds.adapter.Log(ctx, found); err != nil {
 		return a, err
 	}
 	a.stdio, err = process.stdio()
@@ -98,76 +111,6 @@ func externalDescriptors(state []byte) ([]string, error) {
 	return descriptors, err
 }
 
-// Examine lists the obstacles to moving this running container.
-func (e *Engine) Examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	return checkpoint.LookTwice(ctx, func() ([]engine.Problem, error) { return e.examine(ctx, id) })
-}
-
-func (e *Engine) examine(ctx context.Context, id string) ([]engine.Problem, error) {
-	a, err := e.look(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	problems := e.adapter.Obstacles(ctx, a.found)
-	if a.found.Paused {
-		problems = append(problems, engine.Problem{
-			What: "container " + a.found.name(), Why: "it is paused",
-			Remedy: e.Name() + " unpause " + a.found.name(),
-		})
-	}
-	root, err := e.adapter.Root(a.found)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := e.lookup.restoreDir(a.found.ID)
-	if err != nil {
-		return nil, err
-	}
-	filling, err := checkpoint.ExamineMemory(dir.Memory())
-	if err != nil {
-		return nil, err
-	}
-	pids, err := a.group.Procs()
-	if err != nil {
-		return nil, err
-	}
-	around, err := surroundings(a.found, pids)
-	if err != nil {
-		return nil, err
-	}
-	made, err := checkpoint.ExamineNetwork(ctx, checkpoint.Surroundings{
-		PID: a.found.Container.PID, PIDs: pids, Network: a.found.Container.Definition.Network, Spec: a.spec,
-	})
-	if err != nil {
-		return nil, err
-	}
-	problems = slices.Concat(problems, around, made)
-	externals, err := a.externals(root.Target)
-	if err != nil {
-		return nil, err
-	}
-	subject := examine.Subject{PIDs: pids, Stdio: a.stdio, Mounts: externals.MountKeys()}
-	found, err := checkpoint.Examine(ctx, a.found.Container.PID, subject)
-	if err != nil {
-		return nil, fmt.Errorf("examine container %s: %w", a.found.name(), err)
-	}
-	return append(append(problems, filling...), found...), nil
-}
-
-// surroundings lists a container's connections with its node and with other containers there.
-func surroundings(found Container, pids []int) ([]engine.Problem, error) {
-	hosts, err := hostConnections(found.Container.PID, pids)
-	if err != nil {
-		return nil, err
-	}
-	neighbours, err := neighbourConnections(found.Container.Definition.Network, pids)
-	if err != nil {
-		return nil, err
-	}
-	sharing, err := guests(found.Container.PID, pids)
-	return slices.Concat(hosts, neighbours, sharing), err
-}
-
 // Processes returns all current processes of a container.
 func (e *Engine) Processes(ctx context.Context, id string) ([]int, error) {
 	group, leaves := e.records.leavingGroup(id)
@@ -214,16 +157,16 @@ func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 const treeShm = "shm"
 
 // Trees returns the directories that make up the container's own state.
-func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
-	found, err := e.lookup.find(ctx, id)
+func (ds *departures) Trees(ctx context.Context, id string) ([]files.Tree, error) {
+	found, err := ds.lookup.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	root, err := e.adapter.Root(found)
+	root, err := ds.adapter.Root(found)
 	if err != nil {
 		return nil, err
 	}
-	private := e.records.private(e.lookup.identity(found))
+	private := ds.records.private(ds.lookup.identity(found))
 	if err := makePrivate(private); err != nil {
 		return nil, err
 	}
@@ -231,11 +174,11 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 		{Kind: files.Writable, Path: root.Upper},
 		{Kind: files.Private, Path: private},
 	}
-	if shm := e.adapter.Shm(found); shm != "" {
+	if shm := ds.adapter.Shm(found); shm != "" {
 		trees = append(trees, files.Tree{Kind: files.Memory, Name: treeShm, Path: shm})
 	}
 	for _, v := range found.Container.Definition.Volumes {
-		path, err := e.VolumePath(v)
+		path, err := ds.volumes.VolumePath(v)
 		if err != nil {
 			return nil, err
 		}
@@ -244,37 +187,37 @@ func (e *Engine) Trees(ctx context.Context, id string) ([]files.Tree, error) {
 	if found.Container.PID == 0 {
 		return trees, nil
 	}
-	a, err := e.look(ctx, id)
+	a, err := ds.look(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	inMemory, err := e.held.memoryTrees(id, a)
+	inMemory, err := ds.held.memoryTrees(id, a)
 	return append(trees, inMemory...), err
 }
 
 // PrepareDump prepares a running container's move. From now on its engine does not start it in any case,
 // because only Godwit knows whether a copy that has left runs.
-func (e *Engine) PrepareDump(
+func (ds *departures) PrepareDump(
 	ctx context.Context, id string, options engine.DumpOptions,
 ) (engine.Departure, error) {
-	unlock, err := e.lockBefore(ctx, id)
+	unlock, err := ds.locks.LockBefore(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	a, err := e.look(ctx, id)
+	a, err := ds.look(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	name := a.found.name()
-	dir, err := e.lookup.restoreDir(a.found.ID)
+	dir, err := ds.lookup.restoreDir(a.found.ID)
 	if err == nil {
 		err = checkpoint.RefuseFilling(dir.Memory())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", name, err)
 	}
-	leaving, err := e.leaving(a, id)
+	leaving, err := ds.leaving(a, id)
 	if err != nil {
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
@@ -283,30 +226,30 @@ func (e *Engine) PrepareDump(
 		return nil, fmt.Errorf("prepare container %s for its move: %w", name, err)
 	}
 	var d *checkpoint.Departure
-	if err = e.starts.noRestarts(ctx, id, a, first, options.Leave); err == nil {
-		err = e.logs.copyLog(id, a) // most of the log: a round of files follows before the freeze
+	if err = ds.starts.noRestarts(ctx, id, a, first, options.Leave); err == nil {
+		err = ds.logs.copyLog(id, a) // most of the log: a round of files follows before the freeze
 	}
 	if err == nil {
-		d, err = checkpoint.PrepareDump(ctx, e.criu, leaving, options)
+		d, err = checkpoint.PrepareDump(ctx, ds.criu, leaving, options)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare container %s for its move: %w", name, err),
-			e.starts.restartsAgain(context.WithoutCancel(ctx), id))
+			ds.starts.restartsAgain(context.WithoutCancel(ctx), id))
 	}
-	return &departure{Departure: d, engine: e, id: id, group: a.group, first: first}, nil
+	return &departure{Departure: d, departures: ds, id: id, group: a.group, first: first}, nil
 }
 
-func (e *Engine) leaving(a alive, id string) (checkpoint.Leaving, error) {
+func (ds *departures) leaving(a alive, id string) (checkpoint.Leaving, error) {
 	pid := a.found.Container.PID
 	l := checkpoint.Leaving{
 		Name: a.found.name(), First: pid, Cgroup: a.group, Stdio: a.stdio,
 		Terminal: a.found.Container.Definition.TTY,
-		WorkDir:  e.records.workDir(id),
+		WorkDir:  ds.records.workDir(id),
 		Drain: func(ctx context.Context) error {
-			return errors.Join(a.drained(ctx), e.logs.copyLog(id, a))
+			return errors.Join(a.drained(ctx), ds.logs.copyLog(id, a))
 		},
 	}
-	root, err := e.adapter.Root(a.found)
+	root, err := ds.adapter.Root(a.found)
 	if err != nil {
 		return l, err
 	}
@@ -339,11 +282,11 @@ func withNetwork(spec *specs.Spec, pid int) *specs.Spec {
 // departure is a leaving container, with its record.
 type departure struct {
 	*checkpoint.Departure
-	engine *Engine
-	id     string
-	group  *cgroup.Cgroup
-	first  checkpoint.Identity
-	froze  bool // or has tried to freeze it
+	departures *departures
+	id         string
+	group      *cgroup.Cgroup
+	first      checkpoint.Identity
+	froze      bool // or has tried to freeze it
 }
 
 // Freeze stops the container's processes.
@@ -354,21 +297,21 @@ func (d *departure) Freeze(ctx context.Context) (time.Time, error) {
 
 // Close undoes PrepareDump.
 func (d *departure) Close() error {
-	defer d.engine.held.LetGo()
-	return errors.Join(d.Departure.Close(), d.engine.closed(d.id, d.group, d.first, d.froze))
+	defer d.departures.held.LetGo()
+	return errors.Join(d.Departure.Close(), d.departures.closed(d.id, d.group, d.first, d.froze))
 }
 
 // closed gives a container back to its engine after a departure, unless the departure has frozen the
 // container and nobody has resumed it since.
-func (e *Engine) closed(id string, group *cgroup.Cgroup, first checkpoint.Identity, froze bool) error {
-	defer e.lock(id)()
+func (ds *departures) closed(id string, group *cgroup.Cgroup, first checkpoint.Identity, froze bool) error {
+	defer ds.locks.Lock(id)()
 	frozen, unknown := group.ToldToFreeze()
-	if froze && !e.records.resumed(id) && !goesOn(frozen, unknown, first.Alive()) {
+	if froze && !ds.records.resumed(id) && !goesOn(frozen, unknown, first.Alive()) {
 		return nil
 	}
-	ctx, cancel := e.lookup.asking(context.Background())
+	ctx, cancel := ds.lookup.asking(context.Background())
 	defer cancel()
-	return e.starts.restartsAgain(ctx, id)
+	return ds.starts.restartsAgain(ctx, id)
 }
 
 // goesOn reports whether a container that was to leave belongs to its engine again: it is not frozen, or it

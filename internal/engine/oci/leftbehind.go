@@ -14,8 +14,8 @@ type LogStayer interface {
 }
 
 // LeavesBehind implements engine.Leaver.
-func (e *Engine) LeavesBehind(d engine.Definition) []string {
-	stayer, is := e.adapter.(LogStayer)
+func (ds *departures) LeavesBehind(d engine.Definition) []string {
+	stayer, is := ds.adapter.(LogStayer)
 	if !is {
 		return nil
 	}
@@ -25,5 +25,5 @@ func (e *Engine) LeavesBehind(d engine.Definition) []string {
 	}
 	return []string{fmt.Sprintf("what %s has logged of the container stays on the source: log driver %s "+
 		"keeps it there; "+
-		"the target logs what comes after the move", e.adapter.Title(), driver)}
+		"the target logs what comes after the move", ds.adapter.Title(), driver)}
 }

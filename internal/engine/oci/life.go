@@ -52,7 +52,7 @@ func (e *Engine) Remove(ctx context.Context, id string, force bool) error {
 			return err
 		}
 	}
-	if err := e.removeRestoreDir(id); err != nil {
+	if err := e.remains.removeRestoreDir(id); err != nil {
 		return fmt.Errorf("remove container %s of %s: %w", found.name(), e.adapter.Title(), err)
 	}
 	return errors.Join(durable.Remove(e.records.camePath(id)), e.records.unremember(id))

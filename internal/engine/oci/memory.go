@@ -10,12 +10,12 @@ import (
 )
 
 // Memory reports how much of a running container's memory has been filled.
-func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, error) {
-	engineID, err := e.lookup.engineID(id)
+func (r *arrivals) Memory(ctx context.Context, id string) (memory.FillReport, error) {
+	engineID, err := r.lookup.engineID(id)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
-	dir, err := e.lookup.restoreDir(engineID)
+	dir, err := r.lookup.restoreDir(engineID)
 	if err != nil {
 		return memory.FillReport{}, err
 	}
@@ -27,12 +27,12 @@ func (e *Engine) Memory(ctx context.Context, id string) (memory.FillReport, erro
 }
 
 // RemotePages connects to the pager of a container.
-func (e *Engine) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
-	engineID, err := e.lookup.engineID(id)
+func (r *arrivals) RemotePages(ctx context.Context, id string) (memory.RemotePages, error) {
+	engineID, err := r.lookup.engineID(id)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := e.lookup.restoreDir(engineID)
+	dir, err := r.lookup.restoreDir(engineID)
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func TestCreateIsNotGivenUp(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	adapt(e, &reusing{creates: giveUp})
 	record := &arrivalRecord{}
-	a := &arrival{engine: e, definition: engine.Definition{ID: strings.Repeat("1", 64)}}
+	a := &arrival{arrivals: e.arrivals, definition: engine.Definition{ID: strings.Repeat("1", 64)}}
 	if err := a.make(ctx, record); err != nil || record.EngineID != "own" {
 		t.Errorf("made %q, %v", record.EngineID, err)
 	}
@@ -81,7 +81,7 @@ func TestNamesakeMade(t *testing.T) {
 		}
 	}})
 	must(t, e.records.remember(id, "own"))
-	a := &arrival{engine: e, definition: engine.Definition{ID: other}}
+	a := &arrival{arrivals: e.arrivals, definition: engine.Definition{ID: other}}
 	must(t, a.make(t.Context(), &arrivalRecord{}))
 	for one, want := range map[string]string{id: id, other: "own"} {
 		if engineID, err := e.lookup.engineID(one); engineID != want || err != nil {
@@ -111,7 +111,7 @@ func TestNamesakeComes(t *testing.T) {
 		} else {
 			adapt(e, &reusing{})
 		}
-		must(t, e.forgetGone(t.Context(), id))
+		must(t, e.remains.forgetGone(t.Context(), id))
 		if !dir.Waits() || durable.Exists(e.records.remembered(id)) ||
 			durable.Exists(e.records.remembered(other)) != disowned {
 			t.Errorf(

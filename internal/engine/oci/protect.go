@@ -15,14 +15,16 @@ import (
 var _ engine.Protector = (*Engine)(nil)
 
 // Protect keeps other programs away from a frozen copy.
-func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) error, held func()) error {
-	unlock, err := e.lockBefore(ctx, id)
+func (ds *departures) Protect(
+	ctx context.Context, id string, hold func(pids []int) error, held func(),
+) error {
+	unlock, err := ds.locks.LockBefore(ctx, id)
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)
 	}
 	defer unlock()
 	var was departureRecord
-	err = durable.Load(e.records.departurePath(id), &was)
+	err = durable.Load(ds.records.departurePath(id), &was)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (was.Resumed || !was.First.Alive()) {
 		return nil
 	}
@@ -31,7 +33,7 @@ func (e *Engine) Protect(ctx context.Context, id string, hold func(pids []int) e
 		group, err = cgroup.Of(was.First.PID)
 	}
 	if err == nil {
-		err = checkpoint.Protect(ctx, group, e.records.sparedPath(id), hold, held)
+		err = checkpoint.Protect(ctx, group, ds.records.sparedPath(id), hold, held)
 	}
 	if err != nil {
 		return fmt.Errorf("protect the frozen copy of container %.12s: %w", id, err)

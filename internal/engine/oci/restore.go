@@ -17,8 +17,8 @@ import (
 
 // Restore makes the processes from the state that has arrived so far.
 func (a *arrival) Restore(ctx context.Context, permission engine.Permission) (time.Time, error) {
-	e := a.engine
-	unlock := e.lock(a.definition.ID)
+	e := a.arrivals
+	unlock := e.locks.Lock(a.definition.ID)
 	fail := func(err error) (time.Time, error) {
 		unlock()
 		return time.Time{}, fmt.Errorf("restore container %s: %w", a.definition.Name, err)
@@ -105,11 +105,11 @@ func (a *arrival) remount() error {
 
 // bringKept installs the files of a FileMigrator.
 func (a *arrival) bringKept() error {
-	migrator, is := a.engine.adapter.(FileMigrator)
+	migrator, is := a.arrivals.adapter.(FileMigrator)
 	if !is {
 		return nil
 	}
-	private := a.engine.records.private(a.definition.ID)
+	private := a.arrivals.records.private(a.definition.ID)
 	if err := migrator.Bring(a.engineID, private, a.definition); err != nil {
 		return fmt.Errorf("files of the container: %w", err)
 	}
@@ -119,7 +119,7 @@ func (a *arrival) bringKept() error {
 // carryLog puts the source engine's log before the output that will be logged here. The engine has opened
 // an empty log and written nothing yet.
 func (a *arrival) carryLog() error {
-	came := filepath.Join(a.engine.records.private(a.definition.ID), logName)
+	came := filepath.Join(a.arrivals.records.private(a.definition.ID), logName)
 	info, err := os.Lstat(came)
 	if errors.Is(err, os.ErrNotExist) || a.log == "" {
 		return nil

@@ -57,7 +57,7 @@ func TestResumeEmpty(t *testing.T) {
 	must(t, save(e.records.departurePath(id), gone))
 	for what, thaw := range map[string]func() error{
 		"stays": func() error { return gone.resume(t.Context()) },
-		"goes":  func() error { return e.kill(t.Context(), id) },
+		"goes":  func() error { return e.remains.kill(t.Context(), id) },
 	} {
 		must(t, os.WriteFile(frozen, []byte("1"), 0o600))
 		must(t, thaw())

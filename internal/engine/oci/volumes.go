@@ -12,22 +12,25 @@ import (
 	"github.com/godwit/godwit/internal/files"
 )
 
+// volumes finds the volumes of the engine, and empties those that an arrival fills.
+type volumes struct{ adapter Adapter }
+
 // VolumePath returns the path of a volume's content on this node, existing or not.
-func (e *Engine) VolumePath(v engine.Volume) (string, error) {
+func (vs *volumes) VolumePath(v engine.Volume) (string, error) {
 	switch v.Sort() {
 	case engine.Bind:
 		return v.Source, nil
 	case engine.Tmpfs:
 		return "", fmt.Errorf("%s is of one container: %w", v, errors.ErrUnsupported)
 	}
-	return e.adapter.VolumePath(v)
+	return vs.adapter.VolumePath(v)
 }
 
 // Volumes returns none: the engine lists its own volumes.
-func (e *Engine) Volumes(context.Context) ([]engine.StoredVolume, error) { return nil, nil }
+func (vs *volumes) Volumes(context.Context) ([]engine.StoredVolume, error) { return nil, nil }
 
 // RemoveVolume refuses: the engine removes its own volumes.
-func (e *Engine) RemoveVolume(_ context.Context, name string) error {
+func (vs *volumes) RemoveVolume(_ context.Context, name string) error {
 	return fmt.Errorf("%w: %.80q", engine.ErrNoVolume, name)
 }
 
@@ -39,21 +42,21 @@ func Coming(d engine.Definition) []engine.Volume {
 
 // emptyVolumes empties the volumes whose content comes with the container, because the engine fills a new
 // volume from the image. The volumes must be this arrival's.
-func (e *Engine) emptyVolumes(ctx context.Context, d engine.Definition) error {
+func (vs *volumes) emptyVolumes(ctx context.Context, d engine.Definition) error {
 	for _, v := range Coming(d) {
-		made, err := e.adapter.MadeFor(ctx, v.Name, idLabel, d.ID)
+		made, err := vs.adapter.MadeFor(ctx, v.Name, idLabel, d.ID)
 		if err == nil && !made {
 			err = errors.New("another program has made it")
 		}
 		var path string
 		if err == nil {
-			path, err = e.VolumePath(v)
+			path, err = vs.VolumePath(v)
 		}
 		if err == nil {
 			err = files.EmptyTree(path)
 		}
 		if err != nil {
-			return fmt.Errorf("empty %s of %s: %w", v, e.adapter.Title(), err)
+			return fmt.Errorf("empty %s of %s: %w", v, vs.adapter.Title(), err)
 		}
 	}
 	return nil

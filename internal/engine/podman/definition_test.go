@@ -23,7 +23,7 @@ func valid(t *testing.T, change func(*engine.Definition, *extra)) engine.Definit
 	x := extra{
 		Config: config{Env: []string{"A=b"}, Cmd: []string{"--rm", "x"},
 			Labels: map[string]string{"team": "red"}, StopSignal: "15"},
-		Host: host{NetworkMode: "none", IpcMode: "shareable", Memory: 1 << 20,
+		Host: host{NetworkMode: "none", IpcMode: "shareable", limits: limits{Memory: 1 << 20},
 			LogConfig: logConfig{Type: logDriver}, Tmpfs: map[string]string{"/t": "rw"}},
 		Mounts: []mount{{Type: "volume", Name: "data", Destination: "/data", RW: true}},
 		Args:   []string{"/bin/sh", "--rm", "x"}, Command: 2,

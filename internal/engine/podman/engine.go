@@ -80,8 +80,8 @@ func (e *Engine) SweepImages(ctx context.Context, _ time.Time) error {
 
 // adapter uses Podman's command line.
 type adapter struct {
-	root  string // Podman's storage
-	hooks string // directory of OCI hooks
+	guards
+	root string // Podman's storage
 
 	images *imageStore
 	routed routedCache
@@ -94,7 +94,7 @@ var _ oci.Adapter = (*adapter)(nil)
 
 // newAdapter makes the adapter, with a directory for arriving images.
 func newAdapter(coming string) *adapter {
-	a := &adapter{root: DefaultRoot, hooks: hooksDir, routed: routedCache{directory: networksDir}}
+	a := &adapter{root: DefaultRoot, guards: guards{hooksDir}, routed: routedCache{directory: networksDir}}
 	a.images = &imageStore{podman: a, coming: coming, taking: make(chan struct{}, 1)}
 	return a
 }

@@ -111,50 +111,53 @@ const arrivalAnnotation = "io.godwit.arrival"
 const saysMoving = `echo "container %s has moved, or is moving, to or from another node: ` +
 	`godwit migration ls" >&2; exit 1`
 
+// guards keep Podman from starting containers, by OCI hooks in a directory.
+type guards struct{ directory string }
+
 // guarding returns the path of the file that guards a container.
-func (a *adapter) guarding(engineID string) string {
-	return filepath.Join(a.hooks, "godwit-"+engineID+".json")
+func (g guards) guarding(engineID string) string {
+	return filepath.Join(g.directory, "godwit-"+engineID+".json")
 }
 
 // guard makes the runtime refuse to start the processes of a container. Podman runs the hook for all
 // containers, and passes it the state that runtimes give to hooks, so the hook compares IDs. It uses only
 // programs that every system has, because a hook whose program is missing would keep every container from
 // starting.
-func (a *adapter) guard(engineID string) error {
+func (g guards) guard(engineID string) error {
 	if !idPattern.MatchString(engineID) {
 		return fmt.Errorf("guard container %.80q: not a container ID", engineID)
 	}
 	refuse := fmt.Sprintf(saysMoving, engineID[:12])
 	script := `case "$(cat)" in *'"id"'*` + engineID + `*) ` + refuse + `;; esac`
-	return a.write(a.guarding(engineID), engineID, when{Always: true}, script)
+	return g.write(g.guarding(engineID), engineID, when{Always: true}, script)
 }
 
 // guarded reports whether a container is guarded: it arrives, or leaves.
-func (a *adapter) guarded(engineID string) bool { return durable.Exists(a.guarding(engineID)) }
+func (g guards) guarded(engineID string) bool { return durable.Exists(g.guarding(engineID)) }
 
 // guardArrival guards a container that will be made for an arrival, whatever its ID will be.
-func (a *adapter) guardArrival(id string) error {
+func (g guards) guardArrival(id string) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("guard the arrival of container %.80q: not a container ID", id)
 	}
 	named := map[string]string{"^" + regexp.QuoteMeta(arrivalAnnotation) + "$": "^" + id + "$"}
-	return a.write(a.guardingArrival(id), id, when{Annotations: named},
+	return g.write(g.guardingArrival(id), id, when{Annotations: named},
 		"cat >/dev/null; "+fmt.Sprintf(saysMoving, id[:12]))
 }
 
-func (a *adapter) guardingArrival(id string) string {
-	return filepath.Join(a.hooks, "godwit-arrival-"+id+".json")
+func (g guards) guardingArrival(id string) string {
+	return filepath.Join(g.directory, "godwit-arrival-"+id+".json")
 }
 
 // write writes a hook with a guard's script.
-func (a *adapter) write(path, id string, when when, script string) error {
+func (g guards) write(path, id string, when when, script string) error {
 	data, err := json.MarshalIndent(hook{
 		Version: "1.0.0", When: when, Stages: []string{"createRuntime"},
 		Hook: command{Path: "/bin/sh", Args: []string{"sh", "-c", script},
 			Env: []string{"PATH=/usr/bin:/bin", shim.GuardVariable + "=" + id}},
 	}, "", "  ")
 	if err == nil {
-		err = os.MkdirAll(a.hooks, 0o755)
+		err = os.MkdirAll(g.directory, 0o755)
 	}
 	if err == nil {
 		err = kernel.WriteFileAtomic(path, append(data, '\n'), 0o644)
@@ -167,11 +170,11 @@ func (a *adapter) write(path, id string, when when, script string) error {
 
 // Restart sets whether Podman may restart a container that has ended. The container's policy stays as it
 // is.
-func (a *adapter) Restart(_ context.Context, found oci.Container, policy json.RawMessage) error {
+func (g guards) Restart(_ context.Context, found oci.Container, policy json.RawMessage) error {
 	if policy == nil {
-		return a.guard(found.ID)
+		return g.guard(found.ID)
 	}
-	return a.Gone(found.ID)
+	return g.Gone(found.ID)
 }
 
 // unitLinks match the links by which systemd enables the service that starts Podman's containers at boot.
@@ -179,15 +182,15 @@ const unitLinks = "/etc/systemd/system/*.wants/podman-restart.service"
 
 // StartsAtBoot reports whether that service would start a container that was running when the machine went
 // down (podman-restart.service).
-func (a *adapter) StartsAtBoot(_ oci.Container, told json.RawMessage) bool {
+func (g guards) StartsAtBoot(_ oci.Container, told json.RawMessage) bool {
 	var policy restartPolicy
 	enabled, err := filepath.Glob(unitLinks)
 	return err == nil && len(enabled) > 0 && json.Unmarshal(told, &policy) == nil && policy.Name == "always"
 }
 
 // Gone ends the guards of a container, by Podman's ID or by that of its arrival.
-func (a *adapter) Gone(id string) error {
-	if err := errors.Join(durable.Remove(a.guarding(id)), durable.Remove(a.guardingArrival(id))); err != nil {
+func (g guards) Gone(id string) error {
+	if err := errors.Join(durable.Remove(g.guarding(id)), durable.Remove(g.guardingArrival(id))); err != nil {
 		return fmt.Errorf("let Podman start container %.12s: %w", id, err)
 	}
 	return nil

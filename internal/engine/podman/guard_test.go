@@ -82,7 +82,7 @@ func TestCreateIsGuarded(t *testing.T) {
 	fakePodman(t, `case "$*" in *" create "*) cat `+hooks+`/godwit-arrival-*; echo "$*";; esac >>`+seen+
 		`; echo `+engineID)
 	a := s.podman
-	a.hooks = hooks
+	a.guards = guards{hooks}
 	if got, err := a.Create(t.Context(), d, "io.godwit.id", testID); got != engineID || err != nil {
 		t.Fatal(got, err)
 	}

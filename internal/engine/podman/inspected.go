@@ -105,55 +105,81 @@ type healthcheck struct {
 }
 
 type host struct {
-	CgroupMode        string                `json:"CgroupMode"`
-	LogConfig         logConfig             `json:"LogConfig"`
-	NetworkMode       string                `json:"NetworkMode"`
-	PortBindings      map[string][]binding  `json:"PortBindings"`
-	RestartPolicy     restartPolicy         `json:"RestartPolicy"`
-	AutoRemove        bool                  `json:"AutoRemove"`
-	VolumesFrom       []string              `json:"VolumesFrom"`
-	CapAdd            []string              `json:"CapAdd"`
-	CapDrop           []string              `json:"CapDrop"`
-	DNS               []string              `json:"Dns"`
-	DNSOptions        []string              `json:"DnsOptions"`
-	DNSSearch         []string              `json:"DnsSearch"`
-	ExtraHosts        []string              `json:"ExtraHosts"`
-	GroupAdd          []string              `json:"GroupAdd"`
-	IpcMode           string                `json:"IpcMode"`
-	Cgroups           string                `json:"Cgroups"`
-	OomScoreAdj       int                   `json:"OomScoreAdj"`
-	PidMode           string                `json:"PidMode"`
-	Privileged        bool                  `json:"Privileged"`
-	ReadonlyRootfs    bool                  `json:"ReadonlyRootfs"`
-	SecurityOpt       []string              `json:"SecurityOpt"`
-	Tmpfs             map[string]string     `json:"Tmpfs"`
-	UTSMode           string                `json:"UTSMode"`
-	UsernsMode        string                `json:"UsernsMode"`
-	ShmSize           int64                 `json:"ShmSize"`
-	CPUShares         uint64                `json:"CpuShares"`
-	Memory            int64                 `json:"Memory"`
-	CgroupParent      string                `json:"CgroupParent"`
-	BlkioWeight       uint16                `json:"BlkioWeight"`
-	BlkioWeightDevice []any                 `json:"BlkioWeightDevice"`
-	BlkioReadBps      []any                 `json:"BlkioDeviceReadBps"`
-	BlkioWriteBps     []any                 `json:"BlkioDeviceWriteBps"`
-	BlkioReadIOps     []any                 `json:"BlkioDeviceReadIOps"`
-	BlkioWriteIOps    []any                 `json:"BlkioDeviceWriteIOps"`
-	CPUPeriod         uint64                `json:"CpuPeriod"`
-	CPUQuota          int64                 `json:"CpuQuota"`
-	CPURealtimePeriod uint64                `json:"CpuRealtimePeriod"`
-	CPURealtime       int64                 `json:"CpuRealtimeRuntime"`
-	CpusetCpus        string                `json:"CpusetCpus"`
-	CpusetMems        string                `json:"CpusetMems"`
-	Devices           []any                 `json:"Devices"`
-	MemoryReservation int64                 `json:"MemoryReservation"`
-	MemorySwap        int64                 `json:"MemorySwap"`
-	OomKillDisable    bool                  `json:"OomKillDisable"`
-	Init              bool                  `json:"Init,omitempty"`
-	PidsLimit         int64                 `json:"PidsLimit"`
-	Ulimits           []ulimit              `json:"Ulimits"`
-	CgroupConf        map[string]string     `json:"CgroupConf"`
-	IDMappings        *struct{ UIDMap any } `json:"IDMappings,omitempty"`
+	spaces
+	resolving
+	privileges
+	limits
+	blockLimits
+
+	LogConfig      logConfig             `json:"LogConfig"`
+	NetworkMode    string                `json:"NetworkMode"`
+	PortBindings   map[string][]binding  `json:"PortBindings"`
+	RestartPolicy  restartPolicy         `json:"RestartPolicy"`
+	AutoRemove     bool                  `json:"AutoRemove"`
+	VolumesFrom    []string              `json:"VolumesFrom"`
+	IpcMode        string                `json:"IpcMode"`
+	PidMode        string                `json:"PidMode"`
+	Privileged     bool                  `json:"Privileged"`
+	ReadonlyRootfs bool                  `json:"ReadonlyRootfs"`
+	Tmpfs          map[string]string     `json:"Tmpfs"`
+	ShmSize        int64                 `json:"ShmSize"`
+	Init           bool                  `json:"Init,omitempty"`
+	IDMappings     *struct{ UIDMap any } `json:"IDMappings,omitempty"`
+}
+
+// spaces are the kinds of namespaces and control groups of a container.
+type spaces struct {
+	CgroupMode string `json:"CgroupMode"`
+	Cgroups    string `json:"Cgroups"`
+	UTSMode    string `json:"UTSMode"`
+	UsernsMode string `json:"UsernsMode"`
+}
+
+// resolving says how a container finds names.
+type resolving struct {
+	DNS        []string `json:"Dns"`
+	DNSOptions []string `json:"DnsOptions"`
+	DNSSearch  []string `json:"DnsSearch"`
+	ExtraHosts []string `json:"ExtraHosts"`
+}
+
+// privileges are what a container may do.
+type privileges struct {
+	CapAdd      []string `json:"CapAdd"`
+	CapDrop     []string `json:"CapDrop"`
+	GroupAdd    []string `json:"GroupAdd"`
+	SecurityOpt []string `json:"SecurityOpt"`
+}
+
+// limits are those of a container, and its control group.
+type limits struct {
+	OomScoreAdj       int               `json:"OomScoreAdj"`
+	CPUShares         uint64            `json:"CpuShares"`
+	Memory            int64             `json:"Memory"`
+	CgroupParent      string            `json:"CgroupParent"`
+	CPUPeriod         uint64            `json:"CpuPeriod"`
+	CPUQuota          int64             `json:"CpuQuota"`
+	CPURealtimePeriod uint64            `json:"CpuRealtimePeriod"`
+	CPURealtime       int64             `json:"CpuRealtimeRuntime"`
+	CpusetCpus        string            `json:"CpusetCpus"`
+	CpusetMems        string            `json:"CpusetMems"`
+	Devices           []any             `json:"Devices"`
+	MemoryReservation int64             `json:"MemoryReservation"`
+	MemorySwap        int64             `json:"MemorySwap"`
+	OomKillDisable    bool              `json:"OomKillDisable"`
+	PidsLimit         int64             `json:"PidsLimit"`
+	Ulimits           []ulimit          `json:"Ulimits"`
+	CgroupConf        map[string]string `json:"CgroupConf"`
+}
+
+// blockLimits are those of reading and writing block devices.
+type blockLimits struct {
+	BlkioWeight       uint16 `json:"BlkioWeight"`
+	BlkioWeightDevice []any  `json:"BlkioWeightDevice"`
+	BlkioReadBps      []any  `json:"BlkioDeviceReadBps"`
+	BlkioWriteBps     []any  `json:"BlkioDeviceWriteBps"`
+	BlkioReadIOps     []any  `json:"BlkioDeviceReadIOps"`
+	BlkioWriteIOps    []any  `json:"BlkioDeviceWriteIOps"`
 }
 
 // binding is a node's port through which a container's port can be reached.

@@ -39,7 +39,7 @@ func (a *adapter) Obstacles(ctx context.Context, f oci.Container) []engine.Probl
 	root, err := a.Root(f)
 	p.add(err == nil && linked(root.Target), "storage option metacopy of Podman",
 		"files of the writable layer lack their content", "set mountopt without metacopy")
-	p = append(p, guardObstacles(ctx, a.hooks)...)
+	p = append(p, guardObstacles(ctx, a.guards.directory)...)
 	p = append(p, connectedObstacles(ctx, found)...)
 	return append(p, obstacles(found.Config.config, found.Host, found.Mounts)...)
 }

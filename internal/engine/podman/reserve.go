@@ -52,5 +52,5 @@ func (a *adapter) runtimeObstacles(ctx context.Context) []engine.Problem {
 		"only overlay is supported", "use overlay")
 	p.add(told.Store.GraphRoot != DefaultRoot, "storage of Podman in "+told.Store.GraphRoot,
 		"Godwit looks for it in "+DefaultRoot, "keep it there")
-	return append(p, guardObstacles(ctx, a.hooks)...)
+	return append(p, guardObstacles(ctx, a.guards.directory)...)
 }

@@ -51,7 +51,7 @@ func TestDeleted(t *testing.T) {
 		steps := []func() error{
 			dir.Settle,
 			func() error {
-				code, err := dir.deleted("/bin/true", nil)
+				code, err := handler{dir}.deleted("/bin/true", nil)
 				if code != 0 {
 					t.Errorf("exit code %d", code)
 				}

@@ -16,7 +16,7 @@ import (
 // createEarly makes runc restore the container when its engine starts it, and gives the engine the PID of
 // the placeholder of its first process. The restore continues when the placeholder has ended: it is then a
 // child of the future parent of the restored processes.
-func (d Dir) createEarly(job Job, args []string, pidFile string) error {
+func (d handler) createEarly(job Job, args []string, pidFile string) error {
 	if err := network.BlockNamespace(d.Network()); err != nil {
 		return fmt.Errorf("block the network of the arriving container: %w", err)
 	}
@@ -39,7 +39,7 @@ func (d Dir) createEarly(job Job, args []string, pidFile string) error {
 }
 
 // startEarly lets the restore continue, and returns when the container runs.
-func (d Dir) startEarly(job Job) error {
+func (d handler) startEarly(job Job) error {
 	err := criu.StartRestored(context.Background(), d.Placeholder())
 	if err == nil && !exists(job.Record) {
 		err = errors.New("it was not restored")

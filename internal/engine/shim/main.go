@@ -46,14 +46,14 @@ func serve(c call, args []string, runc string) (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("cannot read the restore job of this container: %w", err)
 		}
-		return dir.restore(c, job)
+		return handler{dir}.restore(c, job)
 	case "start":
 		job, err := dir.load()
 		switch {
 		case err == nil && exists(job.Record):
 			return 0, nil // it runs since the restore
 		case err == nil && job.Early:
-			return 0, dir.startEarly(job)
+			return 0, handler{dir}.startEarly(job)
 		}
 	case "kill":
 		job, err := dir.load()
@@ -62,7 +62,7 @@ func serve(c call, args []string, runc string) (int, error) {
 		}
 	case "delete":
 		if exists(dir.path) {
-			return dir.deleted(runc, args)
+			return handler{dir}.deleted(runc, args)
 		}
 	}
 	return become(runc, args, nil)
@@ -82,7 +82,7 @@ func become(runc string, args, env []string) (int, error) {
 
 // deleted passes a delete on, and removes the leftovers of a container whose arrival is over. Before that,
 // its agent removes them, and deleted leaves a mark for the agent.
-func (d Dir) deleted(runc string, args []string) (int, error) {
+func (d handler) deleted(runc string, args []string) (int, error) {
 	cmd := exec.Command(runc, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()

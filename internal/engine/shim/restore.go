@@ -22,9 +22,12 @@ import (
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
 
+// handler answers the engine's calls that concern a container with a restore directory.
+type handler struct{ Dir }
+
 // restore makes runc restore the container in place of creating it. The restore waits in the restore proxy
 // until the agent lets it continue.
-func (d Dir) restore(c call, job Job) (int, error) {
+func (d handler) restore(c call, job Job) (int, error) {
 	if exists(job.Record) {
 		return 0, errors.New("this container has already arrived and run here, but the agent has not " +
 			"recorded that: start the agent first")
@@ -65,7 +68,7 @@ func stateOf(c call) string {
 }
 
 // makeBundle makes the bundle for runc's restore from the engine's.
-func (d Dir) makeBundle(engines, id string) error {
+func (d handler) makeBundle(engines, id string) error {
 	spec, err := readBundle(engines)
 	if err != nil {
 		return err
@@ -135,7 +138,7 @@ func readBundle(dir string) (*specs.Spec, error) {
 
 // makeNetwork makes the network namespace that runc would make, and runs the engine's hooks that set it up,
 // now: at the restore this would be in the freeze. An idle process stands in for the container's first one.
-func (d Dir) makeNetwork(spec *specs.Spec, bundle, id string) error {
+func (d handler) makeNetwork(spec *specs.Spec, bundle, id string) error {
 	own := -1
 	for i, n := range spec.Linux.Namespaces {
 		if n.Type == specs.NetworkNamespace && n.Path == "" {

@@ -36,10 +36,11 @@ func (m *Mirror) Adopt(ctx context.Context, kept []files.Tree) error {
 }
 
 func (b *builder) adopt(tree files.Tree) error {
-	t, err := b.start(tree.Kind, tree.Name)
+	t, err := b.trees.start(tree.Kind, tree.Name)
 	if err != nil {
 		return err
 	}
+	b.here = t
 	if err := files.MoveContent(tree.Path, t.path); err != nil {
 		return err
 	}
@@ -48,7 +49,8 @@ func (b *builder) adopt(tree files.Tree) error {
 	if err != nil {
 		return err
 	}
-	return b.prune(fd)
+	p := pruner{&b.used, b.ctx.Err}
+	return p.prune(fd)
 }
 
 // dropStages removes the stages of earlier copies from an open directory. Their names are links to files
@@ -92,9 +94,15 @@ func dropStage(dirfd int, name string) error {
 	return files.Unlink(dirfd, name, unix.AT_REMOVEDIR)
 }
 
+// pruner removes what is not worth keeping of an earlier copy, and counts the rest.
+type pruner struct {
+	used  *files.Usage
+	ended func() error // why not to go on; nil: go on
+}
+
 // prune takes over an open directory, and removes everything in it except directories and regular files
 // with one name. It counts what stays.
-func (b *builder) prune(fd int) error {
+func (p pruner) prune(fd int) error {
 	w, err := fsys.NewWalk(fd)
 	if err != nil {
 		return err
@@ -104,7 +112,7 @@ func (b *builder) prune(fd int) error {
 		return err
 	}
 	for w.Depth() > 0 {
-		if err := b.ctx.Err(); err != nil {
+		if err := p.ended(); err != nil {
 			return err
 		}
 		name, kind, err := w.Next()
@@ -112,7 +120,7 @@ func (b *builder) prune(fd int) error {
 		case errors.Is(err, io.EOF):
 			err = w.Ascend()
 		case err == nil:
-			err = b.pruneName(w, name, kind)
+			err = p.name(w, name, kind)
 		}
 		if err != nil {
 			return fmt.Errorf("%q: %w", w.Path(name), err)
@@ -121,9 +129,9 @@ func (b *builder) prune(fd int) error {
 	return nil
 }
 
-func (b *builder) pruneName(w *fsys.Walk, name string, kind byte) error {
+func (p pruner) name(w *fsys.Walk, name string, kind byte) error {
 	if kind == unix.DT_DIR {
-		return b.pruneInto(w, name)
+		return p.into(w, name)
 	}
 	var stat unix.Stat_t
 	if err := unix.Fstatat(w.Fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -131,22 +139,22 @@ func (b *builder) pruneName(w *fsys.Walk, name string, kind byte) error {
 	}
 	switch {
 	case stat.Mode&unix.S_IFMT == unix.S_IFDIR:
-		return b.pruneInto(w, name)
+		return p.into(w, name)
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Nlink > 1: // the last of its names stays
 		return files.Unlink(w.Fd(), name, 0)
 	}
-	if b.used.Bytes += files.Occupied(&stat); !b.used.Room(0) {
-		return b.used.Full()
+	if p.used.Bytes += files.Occupied(&stat); !p.used.Room(0) {
+		return p.used.Full()
 	}
-	return errors.Join(b.used.Names(1), dropOverlay(fsys.Named(w.Fd(), name)))
+	return errors.Join(p.used.Names(1), dropOverlay(fsys.Named(w.Fd(), name)))
 }
 
-func (b *builder) pruneInto(w *fsys.Walk, name string) error {
+func (p pruner) into(w *fsys.Walk, name string) error {
 	if err := w.Descend(name); err != nil {
 		return err
 	}
 	fsys.Unlock(w.Fd())
-	return errors.Join(b.used.Names(1), dropOverlay(fsys.Opened(w.Fd())))
+	return errors.Join(p.used.Names(1), dropOverlay(fsys.Opened(w.Fd())))
 }
 
 // dropOverlay removes overlayfs's attributes about the layers below a file, in case the earlier copy was

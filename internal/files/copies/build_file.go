@@ -15,28 +15,31 @@ import (
 const spaceCheck = 1 << 20
 
 func (b *builder) Other(entry *fsys.Entry) error {
-	if err := b.permitted(entry); err != nil {
+	if err := b.here.permits(entry); err != nil {
 		return b.failed("make", entry.Name, err)
 	}
 	if err := b.used.Names(1); err != nil {
 		return err
 	}
-	dirfd := b.way.Fd()
+	dirfd := b.at.Fd()
 	switch entry.Type() {
 	case unix.S_IFREG:
-		if b.collects(entry) {
-			return b.collect(entry)
+		if collects(&b.at, entry) {
+			if err := b.at.grow(b.here.path); err != nil {
+				return b.failed("create", entry.Name, err)
+			}
+			return b.nursery.collect(entry)
 		}
 		return b.create(dirfd, entry)
 	case unix.S_IFLNK:
-		if err := b.edit(func() error {
+		if err := b.at.edit(func() error {
 			return unix.Symlinkat(entry.Target, dirfd,
 				entry.Name)
 		}); err != nil {
 			return b.failed("make the symbolic link", entry.Name, err)
 		}
 	default:
-		err := b.edit(func() error {
+		err := b.at.edit(func() error {
 			return unix.Mknodat(dirfd, entry.Name, entry.Type()|
 				0o600, int(entry.Device))
 		})
@@ -44,20 +47,11 @@ func (b *builder) Other(entry *fsys.Entry) error {
 			return b.failed("make the special file", entry.Name, err)
 		}
 	}
-	return b.completeName(entry, !b.spot().made)
-}
-
-// permitted refuses devices among the engine's own files, which have none.
-func (b *builder) permitted(entry *fsys.Entry) error {
-	kind := entry.Type()
-	if b.here.kind == files.Private && (kind == unix.S_IFCHR || kind == unix.S_IFBLK) {
-		return fmt.Errorf("%w: there may be no device among the engine's files", records.ErrCorrupt)
-	}
-	return nil
+	return b.completeName(entry, !b.at.spot().made)
 }
 
 func (b *builder) completeName(entry *fsys.Entry, exactly bool) error {
-	err := b.xattrs.SetNamed(b.way.Fd(), entry, exactly)
+	err := b.xattrs.SetNamed(b.at.Fd(), entry, exactly)
 	if err == nil {
 		err = b.known(entry)
 	}
@@ -75,14 +69,14 @@ func (b *builder) create(dirfd int, entry *fsys.Entry) error {
 	}
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd := -1
-	err := b.edit(func() (err error) {
+	err := b.at.edit(func() (err error) {
 		fd, err = unix.Openat(dirfd, entry.Name, flags, 0o600)
 		return err
 	})
 	if err != nil {
 		return b.failed("create", entry.Name, err)
 	}
-	b.file = openFile{fd: fd, old: -1, entry: entry, fresh: true}
+	b.file = openFile{fd: fd, old: -1, entry: entry, fresh: true, used: &b.used, ended: b.ctx.Err}
 	return nil
 }
 
@@ -91,7 +85,7 @@ func (b *builder) Change(entry *fsys.Entry, content records.ContentKind) error {
 	if err := b.nursery.wait(); err != nil {
 		return err
 	}
-	path, err := fsys.OpenPath(b.way.Fd(), entry.Name)
+	path, err := fsys.OpenPath(b.at.Fd(), entry.Name)
 	if err != nil {
 		return b.failed("change", entry.Name, absent(err))
 	}
@@ -132,7 +126,8 @@ func (b *builder) reopen(path int, stat *unix.Stat_t, entry *fsys.Entry, content
 	if err != nil {
 		return b.failed("open", entry.Name, err)
 	}
-	b.file = openFile{fd: fd, old: -1, entry: entry, size: stat.Size, before: files.Occupied(stat)}
+	b.file = openFile{fd: fd, old: -1, entry: entry, size: stat.Size, before: files.Occupied(stat),
+		used: &b.used, ended: b.ctx.Err}
 	switch content {
 	case records.KeepContent:
 		if entry.Size != stat.Size {
@@ -141,9 +136,12 @@ func (b *builder) reopen(path int, stat *unix.Stat_t, entry *fsys.Entry, content
 		}
 		return b.complete()
 	case records.WithCopies:
-		err = b.makeBeside(stat)
+		var s *stage
+		if s, err = b.staging(); err == nil {
+			err = b.file.makeBeside(s, stat)
+		}
 	default:
-		err = b.shorten()
+		err = b.file.shorten()
 	}
 	if err != nil {
 		return b.failed("change", entry.Name, err)
@@ -176,7 +174,7 @@ func openUnlocked(path int, writable bool) (int, error) {
 }
 
 // discard removes a name in an open directory; if it is a directory, with its contents.
-func (b *builder) discard(dirfd int, name string) error {
+func discard(used *files.Usage, dirfd int, name string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(dirfd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -188,14 +186,14 @@ func (b *builder) discard(dirfd int, name string) error {
 			return err
 		}
 		fsys.Unlock(fd)
-		if err := files.EmptyDirectory(fd, &b.used); err != nil {
+		if err := files.EmptyDirectory(fd, used); err != nil {
 			return err
 		}
 		flags = unix.AT_REMOVEDIR
 	}
 	err := fsys.WithoutLocks(dirfd, name, func() error { return unix.Unlinkat(dirfd, name, flags) })
 	if err == nil {
-		b.used.Gone(&stat)
+		used.Gone(&stat)
 	}
 	return err
 }
@@ -204,7 +202,7 @@ func (b *builder) Remove(name string) error {
 	if err := b.nursery.wait(); err != nil {
 		return err
 	}
-	if err := b.edit(func() error { return b.discard(b.way.Fd(), name) }); err != nil {
+	if err := b.at.edit(func() error { return discard(&b.used, b.at.Fd(), name) }); err != nil {
 		return b.failed("remove", name, absent(err))
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/guard"
 )
@@ -52,8 +53,8 @@ type growing struct {
 
 // collects reports whether the content of a new file is to be collected. Each directory with files in
 // progress is held open.
-func (b *builder) collects(entry *fsys.Entry) bool {
-	return entry.Links == 0 && entry.Size <= inlineSize && b.spot().made && len(b.spots) <= fsys.OpenLevels &&
+func collects(at *position, entry *fsys.Entry) bool {
+	return entry.Links == 0 && entry.Size <= inlineSize && at.spot().made && at.Depth() <= fsys.OpenLevels &&
 		!heavy(entry)
 }
 
@@ -68,16 +69,7 @@ func heavy(entry *fsys.Entry) bool {
 }
 
 // collect begins to collect the content of a new file.
-func (b *builder) collect(entry *fsys.Entry) error {
-	s, n := b.spot(), &b.nursery
-	if s.growing == nil {
-		fd, err := unix.FcntlInt(uintptr(b.way.Fd()), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return b.failed("create", entry.Name, err)
-		}
-		s.growing = &growing{fd: fd, tree: b.here.path, path: b.way.Path("")}
-		s.growing.users.Store(1)
-	}
+func (n *nursery) collect(entry *fsys.Entry) error {
 	if n.next != nil && (len(n.next.files) >= batchNames || len(n.next.data)+int(entry.Size) > batchBytes) {
 		if err := n.flush(); err != nil {
 			return err
@@ -90,14 +82,12 @@ func (b *builder) collect(entry *fsys.Entry) error {
 	return nil
 }
 
-// collected is called when a file's content is collected.
-func (b *builder) collected() error {
-	n := &b.nursery
-	if !b.used.Room(n.small.Size) {
-		return b.used.Full()
+// collected is called when the content of a file in a directory is collected.
+func (n *nursery) collected(dir *growing, used *files.Usage) error {
+	if !used.Room(n.small.Size) {
+		return used.Full()
 	}
-	b.used.Bytes += n.small.Size
-	dir := b.spot().growing
+	used.Bytes += n.small.Size
 	dir.users.Add(1)
 	n.next.files = append(n.next.files, smallFile{n.small, dir, n.next.data[n.begin:]})
 	n.small = nil
@@ -110,7 +100,7 @@ func (b *builder) uncollect() error {
 	n := &b.nursery
 	entry, data := n.small, n.next.data[n.begin:]
 	n.small, n.next.data = nil, n.next.data[:n.begin]
-	err := b.create(b.way.Fd(), entry)
+	err := b.create(b.at.Fd(), entry)
 	if err == nil && len(data) > 0 {
 		err = b.Data(0, data)
 	}

@@ -23,6 +23,9 @@ type openFile struct {
 	before  int64  // space that it used then
 	end     int64  // of the last received bytes
 	written int64  // since the used space was checked
+
+	used  *files.Usage
+	ended func() error // why not to go on; nil: go on
 }
 
 func (f *openFile) close() {
@@ -43,8 +46,7 @@ const (
 )
 
 // shorten prepares a change in place.
-func (b *builder) shorten() error {
-	f := &b.file
+func (f *openFile) shorten() error {
 	if f.entry.Size < f.size {
 		f.size = f.entry.Size
 		return unix.Ftruncate(f.fd, f.size)
@@ -55,12 +57,7 @@ func (b *builder) shorten() error {
 // makeBeside prepares a change that needs the previous content to the end. It creates a file with one name
 // again, beside the old one. The inode of a file with several names must stay, so its old content is put
 // beside it.
-func (b *builder) makeBeside(stat *unix.Stat_t) error {
-	s, err := b.staging()
-	if err != nil {
-		return err
-	}
-	f := &b.file
+func (f *openFile) makeBeside(s *stage, stat *unix.Stat_t) error {
 	name := besideName
 	if f.entry.Links != 0 || stat.Nlink > 1 {
 		name = beforeName
@@ -76,7 +73,7 @@ func (b *builder) makeBeside(stat *unix.Stat_t) error {
 		return nil
 	}
 	f.old = fd
-	if err := b.copyRange(f.fd, 0, f.old, 0, f.size); err != nil {
+	if err := f.copyRange(f.fd, 0, f.old, 0, f.size); err != nil {
 		return err
 	}
 	if f.entry.Size < f.size {
@@ -87,18 +84,17 @@ func (b *builder) makeBeside(stat *unix.Stat_t) error {
 
 // wrote counts written bytes, and stops when the file has grown beyond the limits. It checks the file's
 // size only if it may have, because a write need not make a file larger.
-func (b *builder) wrote(n int64) error {
-	f := &b.file
+func (f *openFile) wrote(n int64) error {
 	f.written += n
-	if b.used.Room(f.written) {
+	if f.used.Room(f.written) {
 		return nil
 	}
-	grown, err := b.grown()
+	grown, err := f.grown()
 	if err != nil {
 		return err
 	}
-	if !b.used.Room(grown) {
-		return b.used.Full()
+	if !f.used.Room(grown) {
+		return f.used.Full()
 	}
 	f.written = max(0, grown)
 	return nil
@@ -106,8 +102,7 @@ func (b *builder) wrote(n int64) error {
 
 // grown returns by how much the file has grown on disk since the record began, or will have grown when the
 // new file has taken its place.
-func (b *builder) grown() (int64, error) {
-	f := &b.file
+func (f *openFile) grown() (int64, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(f.fd, &stat); err != nil {
 		return 0, err
@@ -124,7 +119,7 @@ func (b *builder) Data(offset int64, piece []byte) error {
 		return b.failed("write", b.file.entry.Name, err)
 	}
 	b.file.end = offset + int64(len(piece))
-	return b.wrote(int64(len(piece)))
+	return b.file.wrote(int64(len(piece)))
 }
 
 func writeFull(fd int, piece []byte, offset int64) error {
@@ -151,7 +146,13 @@ func (b *builder) Hole(offset, length int64) error {
 			return err
 		}
 	}
-	f := &b.file
+	if err := b.file.hole(offset, length); err != nil {
+		return b.failed("make a hole in", b.file.entry.Name, err)
+	}
+	return nil
+}
+
+func (f *openFile) hole(offset, length int64) error {
 	if f.fresh || f.beside {
 		return nil
 	}
@@ -165,26 +166,23 @@ func (b *builder) Hole(offset, length int64) error {
 	}
 	err := unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, length)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = b.zero(offset, min(length, f.size-offset))
+		err = f.zero(offset, min(length, f.size-offset))
 	}
-	if err != nil {
-		return b.failed("make a hole in", f.entry.Name, err)
-	}
-	return nil
+	return err
 }
 
 // zero is for file systems without holes.
-func (b *builder) zero(offset, length int64) error {
+func (f *openFile) zero(offset, length int64) error {
 	zeros := make([]byte, min(length, copyBuffer))
 	for length > 0 {
-		if err := b.ctx.Err(); err != nil {
+		if err := f.ended(); err != nil {
 			return err
 		}
 		piece := zeros[:min(length, copyBuffer)]
-		if err := writeFull(b.file.fd, piece, offset); err != nil {
+		if err := writeFull(f.fd, piece, offset); err != nil {
 			return err
 		}
-		if err := b.wrote(int64(len(piece))); err != nil {
+		if err := f.wrote(int64(len(piece))); err != nil {
 			return err
 		}
 		offset, length = offset+int64(len(piece)), length-int64(len(piece))
@@ -223,7 +221,7 @@ func (b *builder) Copy(offset, from, length int64) error {
 		err = b.Hole(offset, length) // what is copied may have holes
 	}
 	if err == nil {
-		err = b.copyRange(f.old, from, f.fd, offset, length)
+		err = f.copyRange(f.old, from, f.fd, offset, length)
 	}
 	if err != nil {
 		return b.failed("change", f.entry.Name, err)
@@ -239,7 +237,7 @@ const (
 )
 
 // copyRange copies data from one file to another, without holes.
-func (b *builder) copyRange(from int, start int64, to int, offset, length int64) error {
+func (f *openFile) copyRange(from int, start int64, to int, offset, length int64) error {
 	limit := start + length
 	for position := start; position < limit; {
 		begin, end, err := fsys.NextData(from, position, limit)
@@ -247,14 +245,14 @@ func (b *builder) copyRange(from int, start int64, to int, offset, length int64)
 			return err
 		}
 		for begin < end {
-			if err := b.ctx.Err(); err != nil {
+			if err := f.ended(); err != nil {
 				return err
 			}
 			step := min(end-begin, copyStep)
 			if err := copyData(from, begin, to, offset+begin-start, step); err != nil {
 				return err
 			}
-			if err := b.wrote(step); err != nil {
+			if err := f.wrote(step); err != nil {
 				return err
 			}
 			begin += step
@@ -301,7 +299,7 @@ func copyThrough(from int, start int64, to int, offset, length int64) error {
 // Done completes the file: content that was not received is a hole.
 func (b *builder) Done(offset int64) error {
 	if b.nursery.small != nil && offset == b.nursery.small.Size {
-		return b.collected()
+		return b.nursery.collected(b.at.spot().growing, &b.used)
 	}
 	if b.nursery.small != nil {
 		if err := b.uncollect(); err != nil {
@@ -325,10 +323,10 @@ func (b *builder) Done(offset int64) error {
 func (b *builder) complete() error {
 	f := &b.file
 	defer f.close()
-	exactly := !f.fresh || !b.spot().made
+	exactly := !f.fresh || !b.at.spot().made
 	err := b.xattrs.SetOpen(f.fd, f.entry, exactly && !f.beside)
 	if err == nil {
-		err = b.account()
+		err = f.account()
 	}
 	if err == nil && f.stored != "" {
 		err = b.swap()
@@ -342,13 +340,12 @@ func (b *builder) complete() error {
 	return nil
 }
 
-func (b *builder) account() error {
-	f := &b.file
+func (f *openFile) account() error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(f.fd, &stat); err != nil {
 		return err
 	}
-	b.used.Bytes = max(0, b.used.Bytes+files.Occupied(&stat)-f.before)
+	f.used.Bytes = max(0, f.used.Bytes+files.Occupied(&stat)-f.before)
 	return nil
 }
 
@@ -358,8 +355,8 @@ func (b *builder) swap() error {
 	if !f.beside {
 		return unix.Unlinkat(s.fd, f.stored, 0)
 	}
-	return b.edit(func() error {
+	return b.at.edit(func() error {
 		return fsys.WithoutLocks(s.fd, f.stored,
-			func() error { return unix.Renameat(s.fd, f.stored, b.way.Fd(), f.entry.Name) })
+			func() error { return unix.Renameat(s.fd, f.stored, b.at.Fd(), f.entry.Name) })
 	})
 }

@@ -14,7 +14,7 @@ import (
 // files without names.
 func (m *Mirror) Have(ctx context.Context, w io.Writer, key chunk.Key, dir string, workers int) error {
 	config := Config{Dir: dir, Workers: workers}
-	for _, t := range m.b.trees {
+	for _, t := range m.b.trees.all {
 		if t.adopted {
 			config.Trees = append(config.Trees, files.Tree{Kind: t.kind, Name: t.name, Path: t.path})
 		}

@@ -229,7 +229,7 @@ func TestWhatWasKeptIsNotMoreThanIsAllowed(t *testing.T) {
 			Path: kept}}); err == nil {
 			t.Errorf("%+v: it is adopted", limits)
 		}
-		check(t, files.MoveContent(filepath.Join(filepath.Dir(m.b.trees[0].path), "writable-"), kept))
+		check(t, files.MoveContent(filepath.Join(filepath.Dir(m.b.trees.all[0].path), "writable-"), kept))
 		if _, err := m.Round(context.Background(), bytes.NewReader(nil)); err == nil {
 			t.Error("a mirror that has failed takes rounds")
 		}

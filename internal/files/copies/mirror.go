@@ -37,8 +37,9 @@ const (
 
 // NewMirror makes nothing on disk yet.
 func NewMirror(place Place, limits files.Limits) *Mirror {
-	return &Mirror{b: &builder{where: place, used: files.Usage{Limits: limits},
-		xattrs: fsys.NewXattrReader()}}
+	xattrs := fsys.NewXattrReader()
+	return &Mirror{b: &builder{trees: trees{where: place, xattrs: xattrs}, xattrs: xattrs,
+		used: files.Usage{Limits: limits}}}
 }
 
 // Round reads exactly one round from r and executes it. It reports whether that was the last one, after
@@ -53,7 +54,7 @@ func (m *Mirror) Round(ctx context.Context, r io.Reader) (last bool, err error) 
 		err = m.b.nursery.wait()
 	}
 	if err == nil && kind == records.LastRound {
-		err = m.b.settle()
+		err = m.b.trees.settle(&m.b.used)
 	}
 	m.b.pause()
 	m.b.nursery.end(err)

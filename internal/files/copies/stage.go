@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/fsys"
 	"github.com/godwit/godwit/internal/files/records"
 )
@@ -40,10 +39,10 @@ func (b *builder) staging() (*stage, error) {
 		return s, nil
 	}
 	s.name = stagePrefix + rand.Text()
-	b.spots[0].touched = true
+	b.at.spots[0].touched = true
 	err := unix.Mkdirat(b.here.root, s.name, 0o700)
 	if errors.Is(err, unix.EPERM) {
-		b.spots[0].unlocked |= fsys.Unlock(b.here.root)
+		b.at.spots[0].unlocked |= fsys.Unlock(b.here.root)
 		err = unix.Mkdirat(b.here.root, s.name, 0o700)
 	}
 	if err != nil {
@@ -53,7 +52,7 @@ func (b *builder) staging() (*stage, error) {
 		return nil, err
 	}
 	s.open = true
-	return s, b.purify(s.fd)
+	return s, purify(b.xattrs, s.fd)
 }
 
 func (s *stage) close() {
@@ -76,7 +75,7 @@ func (b *builder) known(entry *fsys.Entry) error {
 	if err != nil {
 		return err
 	}
-	dirfd := b.way.Fd()
+	dirfd := b.at.Fd()
 	err = fsys.WithoutLocks(dirfd, entry.Name, func() error {
 		return unix.Linkat(dirfd, entry.Name, s.fd, number(entry.Links), 0)
 	})
@@ -133,7 +132,7 @@ func (b *builder) Link(name string, n uint64) error {
 	if err := b.used.Names(1); err != nil {
 		return err
 	}
-	err := b.edit(func() error { return s.give(n, b.way.Fd(), name) })
+	err := b.at.edit(func() error { return s.give(n, b.at.Fd(), name) })
 	if err != nil {
 		return b.failed("link", name, err)
 	}
@@ -177,8 +176,8 @@ func (b *builder) Park(name string, n uint64) error {
 		err = b.nursery.wait()
 	}
 	if err == nil {
-		dirfd := b.way.Fd()
-		err = b.edit(func() error {
+		dirfd := b.at.Fd()
+		err = b.at.edit(func() error {
 			return fsys.WithoutLocks(dirfd, name, func() error {
 				return unix.Renameat2(dirfd, name, s.fd, number(n), unix.RENAME_NOREPLACE)
 			})
@@ -201,9 +200,9 @@ func (b *builder) unpark(n uint64, name string) error {
 	if !s.open {
 		return unknown(n)
 	}
-	err := b.edit(func() error {
+	err := b.at.edit(func() error {
 		return fsys.WithoutLocks(s.fd, number(n), func() error {
-			return unix.Renameat2(s.fd, number(n), b.way.Fd(), name, unix.RENAME_NOREPLACE)
+			return unix.Renameat2(s.fd, number(n), b.at.Fd(), name, unix.RENAME_NOREPLACE)
 		})
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -240,42 +239,8 @@ func (b *builder) Forget(n uint64) error {
 	if !s.open {
 		return unknown(n)
 	}
-	if err := b.discard(s.fd, number(n)); err != nil {
+	if err := discard(&b.used, s.fd, number(n)); err != nil {
 		return fmt.Errorf("forget the file with number %d in %s: %w", n, b.here.path, absent(err))
 	}
 	return nil
-}
-
-// settle is called when all trees are complete. Inodes left on a stage have all their names, or were to be
-// removed.
-func (b *builder) settle() error {
-	for _, t := range b.trees {
-		if err := b.clear(t); err != nil {
-			return fmt.Errorf("complete the hard links in %s: %w", t.path, err)
-		}
-	}
-	return nil
-}
-
-func (b *builder) clear(t *mirrored) error {
-	if !t.stage.open {
-		return nil
-	}
-	var stat unix.Stat_t
-	if err := unix.Fstat(t.root, &stat); err != nil {
-		return err
-	}
-	unlocked := fsys.Unlock(t.root)
-	fd, err := fsys.OpenDirectory(t.root, t.stage.name)
-	if err != nil {
-		return err
-	}
-	if err := files.EmptyDirectory(fd, &b.used); err != nil {
-		return err
-	}
-	if err := unix.Unlinkat(t.root, t.stage.name, unix.AT_REMOVEDIR); err != nil {
-		return err
-	}
-	t.stage.close()
-	return restore(t.root, [2]unix.Timespec{stat.Atim, stat.Mtim}, unlocked)
 }

@@ -33,5 +33,5 @@ func (s *Store) BringLayer(ctx context.Context, diffID string, r io.Reader, most
 	}
 	defer release()
 	from := blob{open: func() (io.ReadCloser, error) { return io.NopCloser(r), nil }, most: most}
-	return s.make(ctx, diffID, from, s.publishSoon)
+	return s.make(ctx, diffID, from, s.unsynced.publish)
 }

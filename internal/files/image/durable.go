@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
@@ -17,9 +18,18 @@ import (
 // machine's boot in which the layer was made: after another boot nobody knows how much of the layer exists.
 const unsyncedName = "unsynced"
 
-// publishSoon renames a finished layer at once, and writes it to disk in the background: the disk is often
+// unsynced are the layers that may not be on disk yet.
+type unsynced struct {
+	layers string // directory
+
+	mu      sync.Mutex
+	pending []string // directories of layers that may not be on disk yet
+	syncing bool     // a goroutine is syncing them
+}
+
+// publish renames a finished layer at once, and writes it to disk in the background: the disk is often
 // slower than the network, and the next layer can come meanwhile.
-func (s *Store) publishSoon(unfinished, dir string) error {
+func (u *unsynced) publish(unfinished, dir string) error {
 	boot, err := kernel.BootID()
 	if err != nil {
 		return err
@@ -30,34 +40,34 @@ func (s *Store) publishSoon(unfinished, dir string) error {
 	if err := rename(unfinished, dir); err != nil {
 		return err
 	}
-	s.syncSoon(dir)
+	u.add(dir)
 	return nil
 }
 
-// syncSoon writes a layer to disk, after those that are being written now.
-func (s *Store) syncSoon(dir string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pending = append(s.pending, dir)
-	if !s.syncing {
-		s.syncing = true
-		go s.syncPending()
+// add writes a layer to disk, after those that are being written now.
+func (u *unsynced) add(dir string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.pending = append(u.pending, dir)
+	if !u.syncing {
+		u.syncing = true
+		go u.run()
 	}
 }
 
-// syncPending writes layers to disk until all are there. If one fails, it stays marked, and the next Open
+// run writes layers to disk until all are there. If one fails, it stays marked, and the next Open
 // decides.
-func (s *Store) syncPending() {
+func (u *unsynced) run() {
 	for {
-		s.mu.Lock()
-		dirs := s.pending
-		s.pending = nil
-		s.syncing = len(dirs) > 0
-		s.mu.Unlock()
+		u.mu.Lock()
+		dirs := u.pending
+		u.pending = nil
+		u.syncing = len(dirs) > 0
+		u.mu.Unlock()
 		if len(dirs) == 0 {
 			return
 		}
-		if files.Sync(s.layersDir()) != nil {
+		if files.Sync(u.layers) != nil {
 			continue
 		}
 		for _, dir := range dirs {
@@ -68,11 +78,13 @@ func (s *Store) syncPending() {
 
 // Sync writes all present layers to disk, and removes their marks: they survive whatever happens to the
 // machine after that. Removing a mark is not durable by itself.
-func (s *Store) Sync() error {
+func (s *Store) Sync() error { return s.unsynced.sync() }
+
+func (u *unsynced) sync() error {
 	// a layer that comes later may be on its way
-	marks, err := filepath.Glob(filepath.Join(s.layersDir(), "*", unsyncedName))
+	marks, err := filepath.Glob(filepath.Join(u.layers, "*", unsyncedName))
 	if err == nil {
-		err = files.Sync(s.layersDir())
+		err = files.Sync(u.layers)
 	}
 	for _, mark := range marks {
 		if err == nil {
@@ -97,10 +109,10 @@ func removeMark(mark string) error {
 	return err
 }
 
-// sweepUnsynced removes layers that may be incomplete because the machine stopped. Layers left by an agent
+// sweep removes layers that may be incomplete because the machine stopped. Layers left by an agent
 // that ended are complete: the kernel has them.
-func (s *Store) sweepUnsynced() error {
-	entries, err := os.ReadDir(s.layersDir())
+func (u *unsynced) sweep() error {
+	entries, err := os.ReadDir(u.layers)
 	if err != nil {
 		return fmt.Errorf("image store: %w", err)
 	}
@@ -111,16 +123,16 @@ func (s *Store) sweepUnsynced() error {
 		return err
 	}
 	for _, entry := range entries {
-		dir := filepath.Join(s.layersDir(), entry.Name())
+		dir := filepath.Join(u.layers, entry.Name())
 		made, err := os.ReadFile(filepath.Join(dir, unsyncedName))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err == nil && string(made) == boot:
-			s.syncSoon(dir)
+			u.add(dir)
 			continue
 		case err == nil:
-			err = s.discard(dir)
+			err = discard(dir)
 		}
 		if err != nil {
 			return fmt.Errorf("image store: %w", err)

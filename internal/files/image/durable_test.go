@@ -77,7 +77,7 @@ func TestSync(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir)
 	check(t, err)
-	s.syncing = true // a sync that never finishes
+	s.unsynced.syncing = true // a sync that never finishes
 	diffID := bring(t, s, base(t))
 	layer, err := s.layerDir(diffID)
 	check(t, err)

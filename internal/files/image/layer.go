@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
@@ -28,13 +27,6 @@ const (
 	blobName = "layer.tar.zst"
 	infoName = "layer.json"
 )
-
-func (s *Store) layerDir(diffID string) (string, error) {
-	if !digestPattern.MatchString(diffID) {
-		return "", fmt.Errorf("layer %.80q: a layer is named by sha256: and 64 hexadecimal digits", diffID)
-	}
-	return filepath.Join(s.layersDir(), strings.TrimPrefix(diffID, "sha256:")), nil
-}
 
 // Layer returns the sizes of a layer that is here.
 func (s *Store) Layer(diffID string) (LayerInfo, error) {
@@ -139,7 +131,7 @@ func (s *Store) make(ctx context.Context, diffID string, from blob,
 	}
 	unfinished, err := os.MkdirTemp(s.layersDir(), temporary)
 	if err == nil {
-		err = s.makeLayer(ctx, unfinished, diffID, from)
+		err = makeLayer(ctx, unfinished, diffID, from)
 	}
 	if err == nil {
 		err = publish(unfinished, dir)
@@ -150,7 +142,7 @@ func (s *Store) make(ctx context.Context, diffID string, from blob,
 	return nil
 }
 
-func (s *Store) makeLayer(ctx context.Context, dir, diffID string, from blob) error {
+func makeLayer(ctx context.Context, dir, diffID string, from blob) error {
 	tree := filepath.Join(dir, treeName)
 	if err := os.Mkdir(tree, 0o755); err != nil {
 		return err

@@ -30,17 +30,17 @@ type found struct {
 // platforms, Load takes the one for this node. It checks all images, and stores their layers, before the
 // first becomes visible.
 func (s *Store) Load(ctx context.Context, path string, progress Progress) ([]Image, error) {
-	from, err := s.openSource(ctx, path)
+	from, err := openSource(ctx, s.imagesDir(), path)
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
 	}
 	defer from.Close()
-	return s.loadFrom(ctx, from, progress)
+	return loader{s, progress}.load(ctx, from)
 }
 
 // LoadStream adds the images in an archive that is read to its end first.
 func (s *Store) LoadStream(ctx context.Context, r io.Reader, progress Progress) ([]Image, error) {
-	file, err := s.spool(ctx, r)
+	file, err := spool(ctx, s.imagesDir(), r)
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
 	}
@@ -49,11 +49,12 @@ func (s *Store) LoadStream(ctx context.Context, r io.Reader, progress Progress) 
 		return nil, fmt.Errorf("load image: %w", err)
 	}
 	defer from.Close()
-	return s.loadFrom(ctx, from, progress)
+	return loader{s, progress}.load(ctx, from)
 }
 
-// openSource opens a directory, an archive in place, or the contents of a compressed archive.
-func (s *Store) openSource(ctx context.Context, path string) (source, error) {
+// openSource opens a directory, an archive in place, or the contents of a compressed archive, which are
+// spooled.
+func openSource(ctx context.Context, spools, path string) (source, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -70,16 +71,22 @@ func (s *Store) openSource(ctx context.Context, path string) (source, error) {
 		return openTarball(file)
 	}
 	defer file.Close()
-	plain, err := s.spool(ctx, file)
+	plain, err := spool(ctx, spools, file)
 	if err != nil {
 		return nil, err
 	}
 	return openTarball(plain)
 }
 
-// loadFrom adds all images of a source.
-func (s *Store) loadFrom(ctx context.Context, from source, progress Progress) ([]Image, error) {
-	release, err := s.Hold()
+// loader adds images to a store.
+type loader struct {
+	store    *Store
+	progress Progress
+}
+
+// load adds all images of a source.
+func (l loader) load(ctx context.Context, from source) ([]Image, error) {
+	release, err := l.store.Hold()
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +95,7 @@ func (s *Store) loadFrom(ctx context.Context, from source, progress Progress) ([
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
 	}
-	loaded, err := s.addAll(ctx, images, progress)
+	loaded, err := l.addAll(ctx, images)
 	if err != nil {
 		return nil, fmt.Errorf("load image: %w", err)
 	}
@@ -117,7 +124,7 @@ func has(from source, name string) bool {
 }
 
 // addAll adds the layers of all images, then the images, then their names.
-func (s *Store) addAll(ctx context.Context, images []found, progress Progress) ([]Image, error) {
+func (l loader) addAll(ctx context.Context, images []found) ([]Image, error) {
 	parsed := make([]Image, len(images))
 	for i, image := range images {
 		var err error
@@ -131,33 +138,32 @@ func (s *Store) addAll(ctx context.Context, images []found, progress Progress) (
 	}
 	for i, image := range images {
 		for j, diffID := range parsed[i].Layers {
-			if err := s.addShown(ctx, diffID, image.blobs[j], fmt.Sprintf("%d of %d", j+1, len(image.blobs)),
-				progress); err != nil {
+			which := fmt.Sprintf("%d of %d", j+1, len(image.blobs))
+			if err := l.addShown(ctx, diffID, image.blobs[j], which); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return s.record(images, parsed)
+	return l.record(images, parsed)
 }
 
-func (s *Store) addShown(ctx context.Context, diffID string, from blob, which string,
-	progress Progress) error {
-	if s.HasLayer(diffID) {
-		progress.say("layer %s (%s): already here", short(diffID), which)
+func (l loader) addShown(ctx context.Context, diffID string, from blob, which string) error {
+	if l.store.HasLayer(diffID) {
+		l.progress.say("layer %s (%s): already here", short(diffID), which)
 		return nil
 	}
-	progress.say("layer %s (%s): unpacking", short(diffID), which)
-	return s.addLayer(ctx, diffID, from)
+	l.progress.say("layer %s (%s): unpacking", short(diffID), which)
+	return l.store.addLayer(ctx, diffID, from)
 }
 
 // record makes images visible whose layers are all here.
-func (s *Store) record(images []found, parsed []Image) ([]Image, error) {
+func (l loader) record(images []found, parsed []Image) ([]Image, error) {
 	for i, image := range images {
-		if err := s.addConfig(parsed[i].ID, image.config); err != nil {
+		if err := l.store.addConfig(parsed[i].ID, image.config); err != nil {
 			return nil, err
 		}
 	}
-	err := s.changeNames(func(names map[string]string) {
+	err := l.store.named.change(func(names map[string]string) {
 		for i, image := range images {
 			for _, name := range image.names {
 				names[name] = parsed[i].ID
@@ -167,12 +173,12 @@ func (s *Store) record(images []found, parsed []Image) ([]Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.names()
+	names, err := l.store.named.read()
 	if err != nil {
 		return nil, err
 	}
 	for i := range parsed {
-		if parsed[i], _, err = s.image(parsed[i].ID, names); err != nil {
+		if parsed[i], _, err = l.store.image(parsed[i].ID, names); err != nil {
 			return nil, err
 		}
 	}

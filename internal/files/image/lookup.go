@@ -1,18 +1,11 @@
 package image
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/godwit/godwit/internal/kernel"
 )
 
 // image reads one image, and returns which of its layers are missing.
@@ -47,7 +40,7 @@ func (s *Store) List() ([]Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.names()
+	names, err := s.named.read()
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +86,7 @@ func (s *Store) Has(imageID string) bool {
 
 // Resolve finds an image by name, ID, or unique prefix of an ID. Error: ErrNotFound.
 func (s *Store) Resolve(ref string) (Image, error) {
-	names, err := s.names()
+	names, err := s.named.read()
 	if err != nil {
 		return Image{}, err
 	}
@@ -143,43 +136,4 @@ func byPrefix(ref string, ids []string) (string, error) {
 		return "", fmt.Errorf("%w: %q is the beginning of %d IDs; give more of it", ErrNotFound,
 			ref, len(found))
 	}
-}
-
-func (s *Store) names() (map[string]string, error) {
-	raw, err := os.ReadFile(filepath.Join(s.dir, "images", "names.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]string{}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("names of images: %w", err)
-	}
-	names := map[string]string{}
-	if err := json.Unmarshal(raw, &names); err != nil {
-		return nil, fmt.Errorf("names of images: %s/images/names.json is damaged: %w", s.dir, err)
-	}
-	return names, nil
-}
-
-// changeNames changes the names. They have a separate lock, which nobody holds for long.
-func (s *Store) changeNames(change func(map[string]string)) error {
-	path := filepath.Join(s.dir, "images", "names.json")
-	fd, err := unix.Open(filepath.Join(s.dir, "images", "names.lock"), unix.O_RDWR|unix.O_CREAT|
-		unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return fmt.Errorf("names of images: %w", err)
-	}
-	defer unix.Close(fd)
-	if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
-		return fmt.Errorf("names of images: lock: %w", err)
-	}
-	names, err := s.names()
-	if err != nil {
-		return err
-	}
-	change(names)
-	raw, err := json.MarshalIndent(names, "", "  ")
-	if err != nil {
-		return fmt.Errorf("names of images: %w", err)
-	}
-	return kernel.WriteFileAtomic(path, append(raw, '\n'), 0o600)
 }

@@ -172,10 +172,10 @@ func (s *Store) ImportOrigin(imageID string, origin Origin) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	return s.saveOrigin(path, origin)
+	return saveOrigin(path, origin)
 }
 
-func (s *Store) saveOrigin(path string, origin Origin) error {
+func saveOrigin(path string, origin Origin) error {
 	if err := origin.check(); err != nil {
 		return err
 	}

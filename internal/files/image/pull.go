@@ -30,14 +30,14 @@ func (s *Store) Pull(ctx context.Context, ref string, options PullOptions, progr
 		return Image{}, err
 	}
 	defer release()
-	image, err := s.pull(ctx, ref, options, progress)
+	image, err := loader{s, progress}.pull(ctx, ref, options)
 	if err != nil {
 		return Image{}, fmt.Errorf("pull %s: %w", ref, explain(err))
 	}
 	return image, nil
 }
 
-func (s *Store) pull(ctx context.Context, ref string, options PullOptions, progress Progress) (Image, error) {
+func (l loader) pull(ctx context.Context, ref string, options PullOptions) (Image, error) {
 	var how []name.Option
 	if options.PlainHTTP {
 		how = append(how, name.Insecure)
@@ -52,7 +52,7 @@ func (s *Store) pull(ctx context.Context, ref string, options PullOptions, progr
 			return Image{}, fmt.Errorf("platform %q: %w", options.Platform, err)
 		}
 	}
-	progress.say("asking %s for %s", reference.Context().RegistryStr(), reference.Identifier())
+	l.progress.say("asking %s for %s", reference.Context().RegistryStr(), reference.Identifier())
 	remoteImage, err := remote.Image(reference, remote.WithContext(ctx), remote.WithPlatform(*platform),
 		remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("godwit"))
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) pull(ctx context.Context, ref string, options PullOptions, progr
 		return Image{}, err
 	}
 	image.names = []string{canonical}
-	images, err := s.addAll(ctx, []found{image}, progress)
+	images, err := l.addAll(ctx, []found{image})
 	if err != nil {
 		return Image{}, err
 	}
@@ -76,7 +76,7 @@ func (s *Store) pull(ctx context.Context, ref string, options PullOptions, progr
 		origin.Layers = append(origin.Layers,
 			OriginBlob{DiffID: diffID, Digest: image.blobs[i].digest, Size: image.blobs[i].size})
 	}
-	return images[0], s.saveOrigin(filepath.Join(s.imageDir(images[0].ID), originName), origin)
+	return images[0], saveOrigin(filepath.Join(l.store.imageDir(images[0].ID), originName), origin)
 }
 
 // describeRemote reads the manifest and the configuration, whose digests the library compares.

@@ -26,7 +26,7 @@ func (s *Store) Remove(ctx context.Context, ref string, inUse func(imageID strin
 		return err
 	}
 	defer release()
-	names, err := s.names()
+	names, err := s.named.read()
 	if err != nil {
 		return err
 	}
@@ -35,12 +35,12 @@ func (s *Store) Remove(ctx context.Context, ref string, inUse func(imageID strin
 		return err
 	}
 	if name, others := named(ref, id, names); name != "" && others {
-		return s.changeNames(func(names map[string]string) { delete(names, name) })
+		return s.named.change(func(names map[string]string) { delete(names, name) })
 	}
 	if inUse != nil && inUse(id) {
 		return fmt.Errorf("%w: a container was made from %s; remove the container first", ErrInUse, ref)
 	}
-	if err := s.changeNames(func(names map[string]string) {
+	if err := s.named.change(func(names map[string]string) {
 		for name, named := range names {
 			if named == id {
 				delete(names, name)
@@ -49,7 +49,7 @@ func (s *Store) Remove(ctx context.Context, ref string, inUse func(imageID strin
 	}); err != nil {
 		return err
 	}
-	if err := s.discard(s.imageDir(id)); err != nil {
+	if err := discard(s.imageDir(id)); err != nil {
 		return fmt.Errorf("remove image %s: %w", ref, err)
 	}
 	return s.sweepLayers()
@@ -69,7 +69,7 @@ func named(ref, id string, names map[string]string) (name string, others bool) {
 }
 
 // discard makes a directory disappear at once, and then removes it. After an interruption, Open removes it.
-func (s *Store) discard(dir string) error {
+func discard(dir string) error {
 	hidden, err := os.MkdirTemp(filepath.Dir(dir), temporary)
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *Store) sweepLayers() error {
 		}
 		dir, err := s.layerDir(diffID)
 		if err == nil {
-			err = s.discard(dir)
+			err = discard(dir)
 		}
 		if err != nil {
 			return fmt.Errorf("remove layer %s: %w", diffID, err)

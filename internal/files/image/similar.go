@@ -61,7 +61,7 @@ func (s *Store) all() (images []Image) {
 	if err != nil {
 		return nil
 	}
-	stored, err := s.names()
+	stored, err := s.named.read()
 	if err != nil {
 		return nil
 	}

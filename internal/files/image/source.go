@@ -141,10 +141,10 @@ func (t *tarball) open(name string) (io.ReadCloser, int64, error) {
 
 func (t *tarball) Close() error { return t.file.Close() }
 
-// spool copies an archive from a stream to an unnamed file below the store, and decompresses it if it is
+// spool copies an archive from a stream to an unnamed file in a directory, and decompresses it if it is
 // compressed as a whole.
-func (s *Store) spool(ctx context.Context, r io.Reader) (*os.File, error) {
-	file, err := os.CreateTemp(s.imagesDir(), temporary)
+func spool(ctx context.Context, dir string, r io.Reader) (*os.File, error) {
+	file, err := os.CreateTemp(dir, temporary)
 	if err != nil {
 		return nil, fmt.Errorf("image store: %w", err)
 	}

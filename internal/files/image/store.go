@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -19,20 +18,21 @@ import (
 // Store has the images and layers below one state directory. Its methods may be called concurrently, even
 // by several processes.
 type Store struct {
-	dir string
-
-	making claims // of layers
-
-	mu      sync.Mutex // guards the following fields
-	pending []string   // directories of layers that may not be on disk yet
-	syncing bool       // a goroutine is syncing them
+	places
+	named    nameFile
+	making   claims // of layers
+	unsynced unsynced
 }
+
+// places is where the images and layers of a store are.
+type places struct{ dir string }
 
 const temporary = ".new-"
 
 // Open opens or creates the store below a state directory, and removes leftovers of an interrupted load.
 func Open(stateDir string) (*Store, error) {
-	s := &Store{dir: stateDir}
+	s := &Store{places: places{stateDir}, named: nameFile{filepath.Join(stateDir, "images")}}
+	s.unsynced.layers = s.layersDir()
 	for _, dir := range []string{s.imagesDir(), s.layersDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("image store: %w", err)
@@ -46,14 +46,27 @@ func Open(stateDir string) (*Store, error) {
 		return nil, err
 	}
 	defer release()
-	if err := s.sweepTemporary(); err != nil {
-		return nil, err
+	for _, dir := range []string{s.imagesDir(), s.layersDir()} {
+		if err := sweepTemporary(dir); err != nil {
+			return nil, err
+		}
 	}
-	return s, s.sweepUnsynced()
+	return s, s.unsynced.sweep()
 }
 
-func (s *Store) imagesDir() string { return filepath.Join(s.dir, "images", "sha256") }
-func (s *Store) layersDir() string { return filepath.Join(s.dir, "layers", "sha256") }
+func (p places) imagesDir() string { return filepath.Join(p.dir, "images", "sha256") }
+func (p places) layersDir() string { return filepath.Join(p.dir, "layers", "sha256") }
+
+func (p places) imageDir(id string) string {
+	return filepath.Join(p.imagesDir(), strings.TrimPrefix(id, "sha256:"))
+}
+
+func (p places) layerDir(diffID string) (string, error) {
+	if !digestPattern.MatchString(diffID) {
+		return "", fmt.Errorf("layer %.80q: a layer is named by sha256: and 64 hexadecimal digits", diffID)
+	}
+	return filepath.Join(p.layersDir(), strings.TrimPrefix(diffID, "sha256:")), nil
+}
 
 // lock takes the store's lock: shared to add, exclusive to remove. Each call has a lock of its own, so it
 // also separates the goroutines of one process.
@@ -80,20 +93,18 @@ func (s *Store) lock(how int) (release func(), err error) {
 // layer is here and to use it.
 func (s *Store) Hold() (release func(), err error) { return s.lock(unix.LOCK_SH) }
 
-// sweepTemporary removes unfinished layers and images.
-func (s *Store) sweepTemporary() error {
-	for _, dir := range []string{s.imagesDir(), s.layersDir()} {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return fmt.Errorf("image store: %w", err)
+// sweepTemporary removes unfinished layers or images.
+func sweepTemporary(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("image store: %w", err)
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), temporary) {
+			continue
 		}
-		for _, entry := range entries {
-			if !strings.HasPrefix(entry.Name(), temporary) {
-				continue
-			}
-			if err := files.RemoveTree(filepath.Join(dir, entry.Name())); err != nil {
-				return fmt.Errorf("image store: %w", err)
-			}
+		if err := files.RemoveTree(filepath.Join(dir, entry.Name())); err != nil {
+			return fmt.Errorf("image store: %w", err)
 		}
 	}
 	return nil
@@ -120,10 +131,6 @@ func rename(unfinished, dir string) error {
 		return &os.LinkError{Op: "rename", Old: unfinished, New: dir, Err: err}
 	}
 	return nil
-}
-
-func (s *Store) imageDir(id string) string {
-	return filepath.Join(s.imagesDir(), strings.TrimPrefix(id, "sha256:"))
 }
 
 // Config returns an image's original configuration.
@@ -176,7 +183,7 @@ func (s *Store) ImportName(imageID, name string) error {
 	if _, err := s.Config(imageID); err != nil {
 		return err
 	}
-	return s.changeNames(func(names map[string]string) {
+	return s.named.change(func(names map[string]string) {
 		if _, taken := names[canonical]; !taken {
 			names[canonical] = imageID
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // writerArgument makes the test program a process that writes to a file in ways that the kernel may buffer.
@@ -56,7 +58,7 @@ func startWriter(t *testing.T, path string) int {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	eventually(t, "the writer to stand still", func() bool {
+	await.True(t, "the writer to stand still", func() bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/stat")
 		return err == nil && bytes.Contains(stat, []byte(") T "))
 	})

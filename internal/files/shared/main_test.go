@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // remote is a directory on a file server, and the mounts that two nodes have of it.
@@ -53,19 +54,10 @@ func mountSSHFS(t *testing.T, server, from, to string, options ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the mount", func() bool {
+	await.True(t, "the mount", func() bool {
 		inner, err := os.Stat(to)
 		return err == nil && inner.Sys().(*syscall.Stat_t).Dev != outer.Sys().(*syscall.Stat_t).Dev
 	})
-}
-
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
 }
 
 func must(t *testing.T, err error) {

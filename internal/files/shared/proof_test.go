@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 func claim(t *testing.T, directory string) *Claim {
@@ -53,7 +55,7 @@ func TestProof(t *testing.T) {
 			}
 			must(t, c.Remove())
 			// A server that hides what is removed while it is open removes it a moment later.
-			eventually(t, "nothing to be left", func() bool {
+			await.True(t, "nothing to be left", func() bool {
 				entries, err := os.ReadDir(one.a)
 				return err == nil && len(entries) == 1
 			})

@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
@@ -64,15 +64,13 @@ func TestTakeRecordLocks(t *testing.T) {
 // loaded waits in system calls.
 func awaitComputing(t *testing.T, pid int) {
 	t.Helper()
-	for {
+	await.True(t, "a shell that computes", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		kerneltest.Must(t, err)
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		// utime, the 14th field of proc_pid_stat(5)
-		if ticks, err := strconv.Atoi(fields[11]); err != nil || ticks >= 5 {
-			kerneltest.Must(t, err)
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+		ticks, err := strconv.Atoi(fields[11])
+		kerneltest.Must(t, err)
+		return ticks >= 5
+	})
 }

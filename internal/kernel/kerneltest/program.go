@@ -111,7 +111,6 @@ func (p *Program) status() (bad, done int) {
 		_, err = fmt.Sscanf(line, "bad %d done %d\n", &bad, &done)
 	}
 	if err != nil {
-		time.Sleep(10 * time.Millisecond)
 		p.t.Fatalf("the workload does not answer: %v; it has ended: %v", err, p.cmd.Wait())
 	}
 	return bad, done

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // ask lets a clock ask a server until it has answered a few times, or the clock sees an error.
@@ -23,9 +25,7 @@ func ask(t *testing.T, tell func(n int64) int64) *Clock {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Listener.Addr().String())
 	}, "clock")
 	c.Start(context.Background(), time.Millisecond)
-	for c.Answers().Count() < 5 && c.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "five answers", func() bool { return c.Answers().Count() >= 5 || c.Err() != nil })
 	return c
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // serve answers INCR with the result of next, and SET with OK.
@@ -37,9 +39,7 @@ func count(t *testing.T, next func() int64) (Counted, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	counter.Start(ctx, 1000)
-	for counter.Answers() < 20 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "twenty answers", func() bool { return counter.Answers() >= 20 })
 	cancel()
 	return counter.Result(5 * time.Second)
 }

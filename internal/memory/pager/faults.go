@@ -209,23 +209,6 @@ func (f *filler) copy(s *space, what stretch) error {
 	return nil
 }
 
-// put makes the kernel fill pages at once, as many as it takes.
-func (f *filler) put(s *space, what stretch, pages int) (int, error) {
-	bytes := uint64(pages * f.pageSize)
-	var n int
-	var err error
-	switch what.kind {
-	case zeros:
-		n, err = s.faults.Zero(what.address, bytes)
-	case lost:
-		n, err = s.faults.Poison(what.address, bytes)
-	default:
-		offset := s.offset(what.page)
-		n, err = s.faults.Copy(what.address, f.data[offset:offset+bytes])
-	}
-	return n / f.pageSize, err
-}
-
 // waits adds up how long threads wait for pages. Times are relative to the filler's start.
 type waits struct {
 	mu     sync.Mutex

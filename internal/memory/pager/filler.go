@@ -20,17 +20,12 @@ const (
 
 // filler fills the memory of all processes of a container.
 type filler struct {
-	image      []memory.ImageSlot // in order of task and address
-	data       []byte             // the image's content
-	pages      *os.File           // the same as a file
-	pageSize   int
-	failed     chan error // the first error that makes it impossible to continue
-	freed      chan *slot
-	work       bell // rings when there may be something to do for workers
-	order      []*family
-	families   map[memory.Task]*family
-	remoteLeft atomic.Int64 // needed remote pages that have not come
-	noRemote   func()       // called when that becomes 0
+	imageFile
+	families
+	measured
+	failed chan error // the first error that makes it impossible to continue
+	freed  chan *slot
+	work   bell // rings when there may be something to do for workers
 	// called when a process waits for a remote page, with the family's lock
 	faultRemote func(page remoteFault, slot *slot)
 
@@ -44,18 +39,7 @@ type filler struct {
 	came    arrivals
 	retries retries
 
-	chunks    [2]int       // smallChunk and largeChunk, in pages
-	lastFault atomic.Int64 // nanoseconds since start
-	start     time.Time
-	counts    counts
-	waits     waits
-	latencies latencies
-	fetched   latencies // of these, those of pages that were still at the source
-}
-
-type counts struct {
-	faults, zeros, forks, remaps, removes, unmaps, retries, gone atomic.Int64
-	died, completed, ignored, lost                               atomic.Int64
+	chunks [2]int // smallChunk and largeChunk, in pages
 }
 
 // remoteFault is a page for which a process waits, as the source knows it.
@@ -67,10 +51,12 @@ type remoteFault struct {
 
 func newFiller(image []memory.ImageSlot, data []byte, pages *os.File) *filler {
 	f := &filler{
-		image: image, data: data, pages: pages, pageSize: memory.PageSize(), failed: make(chan error, 1),
-		freed: make(chan *slot, len(image)), families: map[memory.Task]*family{},
-		noRemote: func() {}, faultRemote: func(remoteFault, *slot) {}, start: time.Now(),
-		chunks: [2]int{smallChunk / memory.PageSize(), largeChunk / memory.PageSize()},
+		imageFile: imageFile{image: image, data: data, pages: pages, pageSize: memory.PageSize()},
+		families:  families{byTask: map[memory.Task]*family{}, noRemote: func() {}},
+		measured:  measured{start: time.Now()},
+		failed:    make(chan error, 1), freed: make(chan *slot, len(image)),
+		faultRemote: func(remoteFault, *slot) {},
+		chunks:      [2]int{smallChunk / memory.PageSize(), largeChunk / memory.PageSize()},
 	}
 	f.work.init()
 	for first := 0; first < len(image); {
@@ -78,20 +64,10 @@ func newFiller(image []memory.ImageSlot, data []byte, pages *os.File) *filler {
 		m, remote := newFamily(task, f.slotsOf(task))
 		m.forsaken = f.lessRemote
 		f.remoteLeft.Add(int64(remote))
-		f.families[task], f.order = m, append(f.order, m)
+		f.byTask[task], f.order = m, append(f.order, m)
 		first += len(m.slots)
 	}
 	return f
-}
-
-// slotsOf returns the part of the image that belongs to a task.
-func (f *filler) slotsOf(task memory.Task) []memory.ImageSlot {
-	first := slices.IndexFunc(f.image, func(s memory.ImageSlot) bool { return s.Task == task })
-	last := first
-	for first >= 0 && last < len(f.image) && f.image[last].Task == task {
-		last++
-	}
-	return f.image[max(first, 0):max(last, 0)]
 }
 
 // add takes the userfaultfd of a task of the image and serves its faults from now on.
@@ -100,11 +76,11 @@ func (f *filler) add(task memory.Task, fd int) error {
 	if err != nil {
 		return err
 	}
-	m := f.families[task]
+	m := f.byTask[task]
 	if m == nil {
 		m, _ = newFamily(task, nil) // it has only zero pages
 		m.forsaken = f.lessRemote
-		f.families[task] = m
+		f.byTask[task] = m
 	}
 	if m.known {
 		return errors.Join(fmt.Errorf("process %d comes twice", task), faults.Close())
@@ -142,13 +118,6 @@ func (f *filler) fail(err error) {
 	f.work.ring()
 }
 
-// lessRemote records that remote pages have come, or are not needed any more.
-func (f *filler) lessRemote(pages int) {
-	if pages > 0 && f.remoteLeft.Add(-int64(pages)) == 0 {
-		f.noRemote()
-	}
-}
-
 // left counts the pages that are still missing.
 func (f *filler) left() int64 {
 	total := int64(0)
@@ -163,9 +132,6 @@ func (f *filler) living() []*space {
 	defer f.mu.Unlock()
 	return slices.Clone(f.spaces)
 }
-
-// since returns the present time, relative to the filler's start like all its times.
-func (f *filler) since() time.Duration { return time.Since(f.start) }
 
 // serve processes all messages of one process, until its memory is complete.
 func (f *filler) serve(s *space) {
@@ -277,17 +243,22 @@ func (f *filler) bury() {
 	}
 }
 
-// allKnown is called when all memory is registered: pages that no process has are not needed.
-func (f *filler) allKnown() {
-	for _, m := range f.order {
-		m.allKnown()
-	}
-}
-
 // close ends the filling of processes that will never run.
 func (f *filler) close() {
 	for _, s := range f.living() {
 		s.gone.Store(true)
 		f.finish(s)
+	}
+}
+
+// tell copies the filler's counts into a report.
+func (f *filler) tell(r *memory.FillReport) {
+	if !r.Resumed.IsZero() { // before that not all processes are known
+		r.LeftPages = f.left()
+	}
+	r.RemoteLeft = f.remoteLeft.Load()
+	f.measured.tell(r)
+	if !r.Completed.IsZero() {
+		r.FillSeconds = r.Completed.Sub(r.Resumed).Seconds()
 	}
 }

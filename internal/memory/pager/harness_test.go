@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
@@ -214,15 +215,6 @@ func (v *victim) died() {
 	}
 }
 
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting for %s", what)
-		}
-	}
-}
-
 // shortDir is a directory whose path is short enough for the workload's socket.
 func shortDir(t testing.TB) string {
 	t.Helper()
@@ -288,7 +280,7 @@ func (w *world) report() memory.FillReport {
 func (w *world) over() memory.FillReport {
 	w.t.Helper()
 	var r memory.FillReport
-	eventually(w.t, "the end of the filling",
+	await.True(w.t, "the end of the filling",
 		func() bool { r = w.report(); return r.State != memory.Filling })
 	return r
 }
@@ -317,7 +309,7 @@ func (w *world) processes() []int {
 
 func (w *world) nothingLeft() {
 	w.t.Helper()
-	eventually(w.t, "the end of the pager and its guard", func() bool { return len(w.processes()) == 0 })
+	await.True(w.t, "the end of the pager and its guard", func() bool { return len(w.processes()) == 0 })
 }
 
 // blocks returns the memory of a file in memory.

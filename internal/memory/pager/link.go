@@ -280,7 +280,7 @@ var errGivenUp = errors.New("the pages that were missing were given up")
 func (c *remoteConn) write() {
 	defer close(c.written)
 	defer c.conn.Close()
-	greeting, err := encodeGreeting(c.link.filler.missing())
+	greeting, err := encodeGreeting(c.link.filler.missing(c.link.filler.pageSize))
 	for err == nil {
 		if len(greeting) > 0 {
 			_, err = c.conn.Write(greeting)

@@ -360,23 +360,3 @@ func (p *process) note(change func(*memory.FillReport)) {
 		p.log(fmt.Errorf("write the report: %w", err))
 	}
 }
-
-// tell copies the filler's counts into a report.
-func (f *filler) tell(r *memory.FillReport) {
-	if !r.Resumed.IsZero() { // before that not all processes are known
-		r.LeftPages = f.left()
-	}
-	r.RemoteLeft, r.LostPages = f.remoteLeft.Load(), f.counts.lost.Load()
-	r.FaultedPages, r.ZeroPages = f.counts.faults.Load(), f.counts.zeros.Load()
-	r.FaultMedianSeconds, r.FaultP99Seconds, r.FaultMaximumSeconds = f.latencies.summary()
-	r.FetchedPages = f.fetched.count()
-	r.FetchMedianSeconds, r.FetchP99Seconds, r.FetchMaximumSeconds = f.fetched.summary()
-	all, one := f.waits.until(f.since())
-	r.WaitedSeconds, r.WaitingSeconds = all.Seconds(), one.Seconds()
-	r.Forks, r.Remaps = f.counts.forks.Load(), f.counts.remaps.Load()
-	r.Removes, r.Unmaps = f.counts.removes.Load(), f.counts.unmaps.Load()
-	r.Retries, r.GonePages = f.counts.retries.Load(), f.counts.gone.Load()
-	if !r.Completed.IsZero() {
-		r.FillSeconds = r.Completed.Sub(r.Resumed).Seconds()
-	}
-}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
@@ -66,7 +67,7 @@ func TestChaos(t *testing.T) {
 				t.Log(v.lines)
 			}
 		})
-		eventually(t, "some chaos", func() bool {
+		await.True(t, "some chaos", func() bool {
 			return c.forks.Load() > 25 && c.remaps.Load() > 20 && c.removes.Load() > 20 &&
 				c.unmaps.Load() > 20 || len(f.failed) > 0
 		})
@@ -80,7 +81,7 @@ func TestChaos(t *testing.T) {
 			t.Errorf("%d pages are left", left)
 		}
 		rounds := v.count("round")
-		eventually(t, "checks after it",
+		await.True(t, "checks after it",
 			func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
 		v.good()
 		if missing == 0 {
@@ -110,7 +111,7 @@ func TestAround(t *testing.T) {
 		}
 		return true
 	}
-	eventually(t, "neighbours of touched pages", func() bool { return f.counts.faults.Load() > 0 && whole() })
+	await.True(t, "neighbours of touched pages", func() bool { return f.counts.faults.Load() > 0 && whole() })
 	missing := f.left()
 	if step, err := f.step(); step != nothing || err != nil || missing == 0 {
 		t.Errorf("a step before the processes have what they need: %v, %v, with %d pages missing", step,
@@ -178,7 +179,7 @@ func TestMemoryOnce(t *testing.T) {
 		t.Errorf("the image still takes %d bytes", size)
 	}
 	rounds := v.count("round")
-	eventually(t, "checks after it", func() bool { return v.count("round") > rounds+1 || v.count("BAD") > 0 })
+	await.True(t, "checks after it", func() bool { return v.count("round") > rounds+1 || v.count("BAD") > 0 })
 	v.good()
 }
 
@@ -193,7 +194,7 @@ func TestPager(t *testing.T) {
 		t.Errorf("when it waits: %+v", r)
 	}
 	v := w.victim("-mb", "32", "-pid", "7", "-chaos")
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 })
 	must(t, w.pager.Restored())
 	v.say("")
 	must(t, w.pager.Resumed())
@@ -202,7 +203,7 @@ func TestPager(t *testing.T) {
 	}
 	w.nothingLeft()
 	rounds := v.count("round")
-	eventually(t, "checks after it", func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
+	await.True(t, "checks after it", func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
 	v.good()
 }
 
@@ -214,7 +215,7 @@ func TestPagerKilled(t *testing.T) {
 			w.start()
 			must(t, w.pager.Serve(t.Context(), arenaImage(t, 1, 64)))
 			v := w.victim("-mb", "64", "-chaos", "-pause", "1ms")
-			eventually(t, "some faults",
+			await.True(t, "some faults",
 				func() bool { return v.count("ready") > 0 && v.count("round")+v.count("deeds") == 0 })
 			if who == "by an error" {
 				v.say("twice")
@@ -240,7 +241,7 @@ func TestGuardKilled(t *testing.T) {
 	w.start()
 	must(t, w.pager.Serve(t.Context(), arenaImage(t, 1, 64)))
 	v := w.victim("-mb", "64", "-pause", "10ms")
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 })
 	pager := w.report().PID
 	guardOf := func() int {
 		for _, pid := range w.processes() {
@@ -252,7 +253,7 @@ func TestGuardKilled(t *testing.T) {
 	}
 	first := guardOf()
 	must(t, unix.Kill(first, unix.SIGKILL))
-	eventually(t, "another guard", func() bool { second := guardOf(); return second != 0 && second != first })
+	await.True(t, "another guard", func() bool { second := guardOf(); return second != 0 && second != first })
 	must(t, unix.Kill(pager, unix.SIGKILL))
 	v.died()
 	v.good()
@@ -299,7 +300,7 @@ func TestAgentKilled(t *testing.T) {
 	w := newWorld(t)
 	agent := w.agent("serve")
 	v := w.victim("-mb", "64", "-chaos", "-pause", "1ms")
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 })
 	must(t, agent.Process.Kill())
 	_ = agent.Wait()
 	v.say("")
@@ -307,7 +308,7 @@ func TestAgentKilled(t *testing.T) {
 		t.Errorf("at the end: %+v", r)
 	}
 	rounds := v.count("round")
-	eventually(t, "checks after it", func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
+	await.True(t, "checks after it", func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
 	v.good()
 	w.nothingLeft()
 }
@@ -325,7 +326,7 @@ func TestNobodyComes(t *testing.T) {
 			if r := w.report(); r.State == memory.Filling {
 				t.Errorf("report: %+v", r)
 			}
-			eventually(t, "the bystander", func() bool { return bystander.count("round") > 0 })
+			await.True(t, "the bystander", func() bool { return bystander.count("round") > 0 })
 		})
 	}
 }
@@ -337,14 +338,14 @@ func TestRestoreFails(t *testing.T) {
 	must(t, w.pager.Serve(t.Context(), arenaImage(t, 1, 8)))
 	bystander := startVictim(t, w.cgroup, "-mb", "1")
 	v := w.victim("-mb", "8")
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 })
 	v.stdin.Close()
 	v.died()
 	w.nothingLeft()
 	if r := w.report(); r.State != memory.FillNone {
 		t.Errorf("report: %+v", r)
 	}
-	eventually(t, "the bystander", func() bool { return bystander.count("round") > 0 })
+	await.True(t, "the bystander", func() bool { return bystander.count("round") > 0 })
 }
 
 // TestWorkloadEnds kills the workload while its memory is filled.
@@ -353,10 +354,10 @@ func TestWorkloadEnds(t *testing.T) {
 	w.start()
 	must(t, w.pager.Serve(t.Context(), arenaImage(t, 1, 64)))
 	v := w.victim("-mb", "64", "-pause", "10ms")
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 })
 	must(t, unix.Kill(w.report().PID, unix.SIGSTOP))
 	v.say("")
-	eventually(t, "the end of the list", func() bool { return v.count("resumed") > 0 })
+	await.True(t, "the end of the list", func() bool { return v.count("resumed") > 0 })
 	must(t, v.cmd.Process.Kill())
 	v.died()
 	_ = v.cmd.Wait()

@@ -17,11 +17,11 @@ var errNotRemote = errors.New("the page was not left at the source")
 // arrive takes a run of remote pages, whose content it reads from r. It is for one goroutine. It reads and
 // drops pages that have already come, and pages that are not needed any more.
 func (f *filler) arrive(run memory.Run, r io.Reader) error {
-	m := f.families[run.Task]
+	m := f.byTask[run.Task]
 	for address, left := run.Address, int(run.Pages); left > 0; {
 		from := int(address % memory.SlotBytes / uint64(f.pageSize))
 		pages := min(left, memory.SlotBytes/f.pageSize-from)
-		if err := f.wasRemote(m, run.Task, address, pages); err != nil {
+		if err := wasRemote(m, run.Task, address, pages, f.pageSize); err != nil {
 			return err
 		}
 		page, _ := m.at(address, f.pageSize)
@@ -29,26 +29,6 @@ func (f *filler) arrive(run memory.Run, r io.Reader) error {
 			return fmt.Errorf("take %d pages at %#x of process %d: %w", pages, address, run.Task, err)
 		}
 		address, left = address+uint64(pages*f.pageSize), left-pages
-	}
-	return nil
-}
-
-// wasRemote checks that pages, of one slot, stayed at the source.
-func (f *filler) wasRemote(m *family, task memory.Task, address uint64, pages int) error {
-	refuse := func(address uint64) error {
-		return fmt.Errorf("page %#x of process %d: %w", address, task, errNotRemote)
-	}
-	if m == nil {
-		return refuse(address)
-	}
-	page, ok := m.at(address, f.pageSize)
-	if !ok || m.slots[page/slotPages].remote == nil {
-		return refuse(address)
-	}
-	for i := range pages {
-		if !m.slots[page/slotPages].remote.all.has(page%slotPages + i) {
-			return refuse(address + uint64(i*f.pageSize))
-		}
 	}
 	return nil
 }
@@ -133,40 +113,4 @@ func (f *filler) giveUp() error {
 		}
 	}
 	return nil
-}
-
-// missing lists the needed remote pages that have not come.
-func (f *filler) missing() []memory.TaskMap {
-	var maps []memory.TaskMap
-	for _, m := range f.order {
-		one := memory.TaskMap{Task: m.task}
-		for _, slot := range m.slots {
-			if slot.remote != nil {
-				one.Areas = f.appendAway(one.Areas, slot)
-			}
-		}
-		if len(one.Areas) > 0 {
-			maps = append(maps, one)
-		}
-	}
-	return maps
-}
-
-func (f *filler) appendAway(areas []memory.Area, one *slot) []memory.Area {
-	for w := range one.remote.away {
-		for word := atomic.LoadUint64(&one.remote.away[w]); word != 0; {
-			first := bits.TrailingZeros64(word)
-			n := bits.TrailingZeros64(^(word >> first))
-			mask, _ := part(first, n)
-			word &^= mask
-			start := one.address + uint64((w*wordBits+first)*f.pageSize)
-			if last := len(areas) - 1; last >= 0 &&
-				areas[last].Start+areas[last].Pages*uint64(f.pageSize) == start {
-				areas[last].Pages += uint64(n)
-			} else {
-				areas = append(areas, memory.Area{Start: start, Pages: uint64(n)})
-			}
-		}
-	}
-	return areas
 }

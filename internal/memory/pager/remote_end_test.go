@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/memory"
 )
@@ -21,9 +22,9 @@ func remoteVictim(t testing.TB, megabytes int, arguments ...string) (*world, *vi
 	w.start()
 	must(t, w.pager.Serve(t.Context(), remoteImage(t, 1, megabytes)))
 	v := w.victim(append([]string{"-mb", fmt.Sprint(megabytes)}, arguments...)...)
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 || v.count("BAD") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 || v.count("BAD") > 0 })
 	v.say("")
-	eventually(t, "the end of the list", func() bool { return v.count("resumed") > 0 })
+	await.True(t, "the end of the list", func() bool { return v.count("resumed") > 0 })
 	must(t, w.pager.Resumed())
 	return w, v
 }
@@ -49,7 +50,7 @@ func TestRemoteLost(t *testing.T) {
 	}
 	w.nothingLeft()
 	rounds := v.count("lost")
-	eventually(t, "looks at it", func() bool { return v.count("lost") > rounds+1 || v.count("BAD") > 0 })
+	await.True(t, "looks at it", func() bool { return v.count("lost") > rounds+1 || v.count("BAD") > 0 })
 	v.good()
 	if n := v.count(fmt.Sprintf("lost %d", lost)); n < 2 {
 		t.Errorf("the workload does not miss %d pages: %v", lost, v.lines)
@@ -124,7 +125,7 @@ func (w *world) wellFilled(v *victim) memory.FillReport {
 	}
 	w.nothingLeft()
 	rounds := v.count("round")
-	eventually(w.t, "checks after it",
+	await.True(w.t, "checks after it",
 		func() bool { return v.count("round") > rounds+1 || v.count("BAD") > 0 })
 	v.good()
 	return r
@@ -136,7 +137,7 @@ func TestRemoteEnds(t *testing.T) {
 	s := newSource(t, w.config.Remote)
 	_, err := s.remote.Next(t.Context())
 	must(t, err)
-	eventually(t, "all that is here to be filled",
+	await.True(t, "all that is here to be filled",
 		func() bool { r := w.report(); return r.LeftPages == r.RemoteLeft })
 	must(t, v.cmd.Process.Kill())
 	v.died()
@@ -170,7 +171,7 @@ func TestRemoteZeros(t *testing.T) {
 	must(t, w.pager.Serve(t.Context(), image))
 	// the workload must find wrong pages: this shows that it can
 	v := w.victim("-mb", "64", "-lost")
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 })
 	v.say("")
 	remote, err := DialRemote(t.Context(), w.config.Remote)
 	must(t, err)
@@ -182,5 +183,5 @@ func TestRemoteZeros(t *testing.T) {
 	if size := blocks(t, file); size != 0 {
 		t.Errorf("zeros take %d bytes", size)
 	}
-	eventually(t, "a look at it", func() bool { return v.count("lost 0") > 0 })
+	await.True(t, "a look at it", func() bool { return v.count("lost 0") > 0 })
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -147,14 +148,14 @@ func TestRemote(t *testing.T) {
 	w.start()
 	must(t, w.pager.Serve(t.Context(), remoteImage(t, 7, 64)))
 	v := w.victim("-mb", "64", "-pid", "7", "-chaos", "-threads", "4", "-pause", "3ms")
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 })
 	v.say("")
 	must(t, w.pager.Resumed())
 	first := newSource(t, w.config.Remote)
 	must(t, first.push(100))
 	answered := make(chan error, 1)
 	go func() { answered <- first.answer(t.Context()) }()
-	eventually(t, "faults",
+	await.True(t, "faults",
 		func() bool { first.mu.Lock(); defer first.mu.Unlock(); return first.remoteFaults > 200 })
 
 	second := newSource(t, w.config.Remote) // ends the first one
@@ -177,7 +178,7 @@ func TestRemote(t *testing.T) {
 	t.Logf("%+v", r)
 	w.nothingLeft()
 	rounds := v.count("round")
-	eventually(t, "checks after it", func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
+	await.True(t, "checks after it", func() bool { return v.count("round") > rounds+2 || v.count("BAD") > 0 })
 	v.good()
 	if _, err := DialRemote(t.Context(), w.config.Remote); !errors.Is(err, ErrNoPager) {
 		t.Errorf("DialRemote after the end: %v", err)
@@ -213,14 +214,14 @@ func TestRemoteEarly(t *testing.T) {
 		t.Errorf("when all has come: %v", err)
 	}
 	v := w.victim("-mb", "16")
-	eventually(t, "the workload", func() bool { return v.count("ready") > 0 })
+	await.True(t, "the workload", func() bool { return v.count("ready") > 0 })
 	v.say("")
 	if r := w.over(); r.State != memory.Filled || r.RemotePages == 0 || r.RemoteLeft != 0 ||
 		r.FetchedPages != 0 {
 		t.Errorf("at the end: %+v", r)
 	}
 	rounds := v.count("round")
-	eventually(t, "checks after it", func() bool { return v.count("round") > rounds+1 || v.count("BAD") > 0 })
+	await.True(t, "checks after it", func() bool { return v.count("round") > rounds+1 || v.count("BAD") > 0 })
 	v.good()
 	w.nothingLeft()
 }

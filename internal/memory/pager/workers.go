@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
-	"github.com/godwit/godwit/internal/memory"
 )
 
 const (
@@ -127,11 +126,6 @@ func (f *filler) rest() {
 	f.look()
 }
 
-// pressed reports whether processes have just waited for pages.
-func (f *filler) pressed() bool {
-	return f.counts.faults.Load() > 0 && f.since()-time.Duration(f.lastFault.Load()) < pressure
-}
-
 // clear is called when all workers have ended.
 func (f *filler) clear() error {
 	for {
@@ -146,16 +140,6 @@ func (f *filler) clear() error {
 			return nil
 		}
 	}
-}
-
-// free releases the image's memory of pages that are no longer needed there.
-func (f *filler) free(one *slot) error {
-	err := unix.Fallocate(int(f.pages.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE,
-		int64(one.offset), memory.SlotBytes)
-	if err != nil {
-		return fmt.Errorf("free the memory of filled pages: %w", err)
-	}
-	return nil
 }
 
 // did is the result of a worker's step.

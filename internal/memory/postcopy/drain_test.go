@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -211,9 +212,7 @@ func TestNobodyNeeds(t *testing.T) {
 	client, err := NewClient(ClientConfig{Pages: box})
 	must(t, err)
 	go func() {
-		for box.missing() > 1<<17-1000 {
-			time.Sleep(time.Millisecond)
-		}
+		await.Within(await.Limit, func() bool { return box.missing() <= 1<<17-1000 })
 		close(box.full)
 	}()
 	source, target := both(t.Context(), server, client, link(t))
@@ -233,9 +232,7 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := link(t)
 	go func() { // it never sends anything
-		for server.Stats().Connections == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		await.Within(await.Limit, func() bool { return server.Stats().Connections > 0 })
 		cancel()
 	}()
 	if err := server.Serve(ctx, l.sourceUrgent, l.sourcePush); !errors.Is(err, context.Canceled) {
@@ -246,9 +243,7 @@ func TestCancel(t *testing.T) {
 	l = link(t)
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() {
-		for client.Stats().Connections == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		await.Within(await.Limit, func() bool { return client.Stats().Connections > 0 })
 		cancel()
 	}()
 	if err := client.Run(ctx, l.targetUrgent, l.targetPush); !errors.Is(err, context.Canceled) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
@@ -179,9 +180,7 @@ func TestLyingSource(t *testing.T) {
 			l := link(t)
 			asked := make(chan struct{})
 			go func() {
-				for client.Stats().Faults == 0 {
-					time.Sleep(time.Millisecond)
-				}
+				await.Within(await.Limit, func() bool { return client.Stats().Faults > 0 })
 				close(asked)
 				speak(l.sourceUrgent, l.sourcePush, c.sections)
 			}()

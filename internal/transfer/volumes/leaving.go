@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -16,20 +17,24 @@ type Leaving struct {
 	mover      *Mover
 	definition engine.Definition
 	to         identity.Node
+	mode       migration.Mode
+	stopped    func() bool
 
 	mu     sync.Mutex
 	chosen Chosen
 }
 
-// Leave returns the volumes of a container that is to move to a node, as its definition has them.
-func (m *Mover) Leave(definition engine.Definition, to identity.Node) *Leaving {
-	return &Leaving{mover: m, definition: definition, to: to, chosen: Chosen{Volumes: definition.Volumes}}
+// Leave returns the volumes of a container that is to move to a node in a mode, as its definition has them.
+// stopped reports whether no process of the container is left.
+func (m *Mover) Leave(definition engine.Definition, to identity.Node, mode migration.Mode,
+	stopped func() bool) *Leaving {
+	return &Leaving{mover: m, definition: definition, to: to, mode: mode, stopped: stopped,
+		chosen: Chosen{Volumes: definition.Volumes}}
 }
 
 // Choose decides what becomes of the volumes. Nothing is chosen where there are problems.
-func (l *Leaving) Choose(ctx context.Context, mode migration.Mode,
-	ways migration.VolumeWays) ([]engine.Problem, error) {
-	chosen, err := l.mover.Choose(ctx, mode, l.definition, l.to, ways)
+func (l *Leaving) Choose(ctx context.Context, ways migration.VolumeWays) ([]engine.Problem, error) {
+	chosen, err := l.mover.Choose(ctx, l.mode, l.definition, l.to, ways)
 	if err != nil || len(chosen.Problems) > 0 {
 		return chosen.Problems, err
 	}
@@ -52,6 +57,22 @@ func (l *Leaving) Moving() engine.Definition {
 	definition.Volumes = l.Chosen().Volumes
 	return definition
 }
+
+// StayingKeys are the keys of the volumes that stay.
+func (l *Leaving) StayingKeys() []string { return StayingKeys(l.Moving()) }
+
+// Trees are the directories of the container that move, in the order of its engine. What is in memory does
+// not move in mode restart: it ends with the processes that are stopped.
+func (l *Leaving) Trees(ctx context.Context) ([]files.Tree, error) {
+	trees, err := l.mover.Trees(ctx, l.Moving())
+	if err != nil || l.mode != migration.Restart {
+		return trees, err
+	}
+	return files.Without(trees, func(t files.Tree) bool { return t.Kind == files.Memory }), nil
+}
+
+// Forget drops what is cached here of volumes that are the target's now.
+func (l *Leaving) Forget(ctx context.Context) { l.mover.Forget(ctx, l.Moving()) }
 
 // ProveAgain wants both nodes to mount still what they mounted when it was decided what becomes of
 // the volumes: what was unmounted or replaced since would leave the container without what it has
@@ -88,21 +109,21 @@ const handOverPatience = 30 * time.Second
 
 // HandOver is Release in the freeze: a server that does not answer must not keep the
 // container frozen.
-func (l *Leaving) HandOver(ctx context.Context, mode migration.Mode, stopped bool) ([]engine.Problem, error) {
+func (l *Leaving) HandOver(ctx context.Context) ([]engine.Problem, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handOverPatience,
 		fmt.Errorf("a file server has not answered for %s", handOverPatience))
 	defer cancel()
-	return l.Release(ctx, mode, stopped)
+	return l.Release(ctx)
 }
 
 // Release hands the volumes that stay to the target: when it returns, all that the container
 // has written is where the target finds it, and nothing of it is written later. It is called before
-// the freeze, so that little is left, and in it. stopped: no process of the container is left.
-func (l *Leaving) Release(ctx context.Context, mode migration.Mode, stopped bool) ([]engine.Problem, error) {
-	if err := l.mover.release(ctx, l.Moving(), stopped); err != nil {
+// the freeze, so that little is left, and in it.
+func (l *Leaving) Release(ctx context.Context) ([]engine.Problem, error) {
+	if err := l.mover.release(ctx, l.Moving(), l.stopped()); err != nil {
 		return nil, err
 	}
-	if mode == migration.Restart {
+	if l.mode == migration.Restart {
 		return nil, nil // the locks end with the processes
 	}
 	return l.checkLocks(ctx)

@@ -44,6 +44,27 @@ func TestTreesThatMove(t *testing.T) {
 	}
 }
 
+// TestLeavingTrees: in mode restart, what is in memory ends with the processes.
+func TestLeavingTrees(t *testing.T) {
+	for mode, want := range map[migration.Mode][]files.Tree{
+		migration.Cold:    {{Kind: files.Writable}, {Kind: files.Memory, Name: "shm"}},
+		migration.Restart: {{Kind: files.Writable}},
+	} {
+		n := &node{trees: []files.Tree{{Kind: files.Writable}, {Kind: files.Memory, Name: "shm"},
+			{Kind: files.VolumeOf, Name: "stays"}}}
+		l := newMover(t, n).Leave(engine.Definition{Volumes: []engine.Volume{{Name: "stays", Stays: true}}},
+			identity.Node{}, mode, nil)
+		got, err := l.Trees(t.Context())
+		if err != nil || !slices.Equal(got, want) || !slices.Equal(l.StayingKeys(), []string{"stays"}) {
+			t.Errorf("%s: %v, %v, and %q stay", mode, got, err, l.StayingKeys())
+		}
+		n.gone = engine.ErrNotFound
+		if _, err := l.Trees(t.Context()); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("%s: of a container that is gone: %v", mode, err)
+		}
+	}
+}
+
 // TestTreesSize: the size of each volume is told, and that of all directories.
 func TestTreesSize(t *testing.T) {
 	data, layer := t.TempDir(), t.TempDir()
@@ -108,11 +129,11 @@ func sharing(t *testing.T) (*node, *Leaving) {
 	shared := bind(t.TempDir())
 	n := &node{proofs: map[string]proof.Proof{"/x": {Shared: true, Locked: true}}}
 	l := newMover(t, n).Leave(engine.Definition{ID: "web", Volumes: []engine.Volume{shared}},
-		identity.Node{Name: "b"})
+		identity.Node{Name: "b"}, migration.Cold, func() bool { return true })
 	if l.Moving().Volumes[0].Stays {
 		t.Error("a volume stays before it was decided")
 	}
-	problems, err := l.Choose(t.Context(), migration.Cold, "")
+	problems, err := l.Choose(t.Context(), "")
 	if err != nil || len(problems) > 0 {
 		t.Fatalf("%+v, %v", problems, err)
 	}
@@ -143,8 +164,8 @@ func TestProveAgain(t *testing.T) {
 func TestNothingIsChosen(t *testing.T) {
 	n := &node{}
 	l := newMover(t, n).Leave(engine.Definition{ID: "web", Volumes: []engine.Volume{bind("/etc")}},
-		identity.Node{Name: "b"})
-	problems, err := l.Choose(t.Context(), migration.Cold, "")
+		identity.Node{Name: "b"}, migration.Cold, nil)
+	problems, err := l.Choose(t.Context(), "")
 	if err != nil || len(problems) != 1 || l.Moving().Volumes[0].Stays || len(l.Chosen().Moved) > 0 {
 		t.Errorf("%+v, %v, %+v", problems, err, l.Chosen())
 	}
@@ -155,7 +176,8 @@ func TestNothingIsChosen(t *testing.T) {
 func TestHandOver(t *testing.T) {
 	n, l := sharing(t)
 	place := l.Moving().Volumes[0].Source
-	if problems, err := l.HandOver(t.Context(), migration.Cold, false); err != nil || len(problems) > 0 {
+	l.stopped = func() bool { return false }
+	if problems, err := l.HandOver(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("%+v, %v", problems, err)
 	}
 	file, err := os.Create(filepath.Join(place, "db"))
@@ -168,29 +190,34 @@ func TestHandOver(t *testing.T) {
 	}
 	mine := &locker{node: n}
 	l.mover.engines = mine
-	problems, err := l.Release(t.Context(), migration.Cold, true)
+	l.stopped = func() bool { return true }
+	problems, err := l.Release(t.Context())
 	if err != nil || len(problems) != 1 || !strings.Contains(problems[0].What, "db") {
 		t.Errorf("with a lock: %+v, %v", problems, err)
 	}
-	if problems, err := l.Release(t.Context(), migration.Restart, true); err != nil || len(problems) > 0 {
+	l.mode = migration.Restart
+	if problems, err := l.Release(t.Context()); err != nil || len(problems) > 0 {
 		t.Errorf("in mode restart: %+v, %v", problems, err)
 	}
 	n.gone = engine.ErrNotFound
 	l.mover.engines = n
-	if _, err := l.Release(t.Context(), migration.Restart, true); err != nil {
+	if _, err := l.Release(t.Context()); err != nil {
 		t.Errorf("without processes: %v", err)
 	}
-	if _, err := l.Release(t.Context(), migration.Cold, true); !errors.Is(err, engine.ErrNotFound) {
+	l.mode = migration.Cold
+	if _, err := l.Release(t.Context()); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("when nobody knows who holds locks: %v", err)
 	}
-	if _, err := l.Release(t.Context(), migration.Restart, false); !errors.Is(err, engine.ErrNotFound) {
+	l.mode, l.stopped = migration.Restart, func() bool { return false }
+	if _, err := l.Release(t.Context()); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("when nobody knows the processes: %v", err)
 	}
 	n.noPlaces = errors.New("failed")
-	if _, err := l.HandOver(t.Context(), migration.Cold, true); !errors.Is(err, n.noPlaces) {
+	l.mode = migration.Cold
+	if _, err := l.HandOver(t.Context()); !errors.Is(err, n.noPlaces) {
 		t.Errorf("of a volume whose place is not known: %v", err)
 	}
-	l.mover.Forget(t.Context(), l.Moving()) // which is only logged
+	l.Forget(t.Context()) // which is only logged
 	if err := l.mover.GiveBack(t.Context(), l.Moving()); !errors.Is(err, n.noPlaces) {
 		t.Errorf("given back: %v", err)
 	}
@@ -199,7 +226,7 @@ func TestHandOver(t *testing.T) {
 // TestGiveBack: another node finds what was written here.
 func TestGiveBack(t *testing.T) {
 	_, l := sharing(t)
-	l.mover.Forget(t.Context(), l.Moving())
+	l.Forget(t.Context())
 	if err := l.mover.GiveBack(t.Context(), l.Moving()); err != nil {
 		t.Error(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
+	"github.com/godwit/godwit/internal/files/inodes"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/proof"
 	"github.com/godwit/godwit/internal/wire/identity"
@@ -22,6 +23,8 @@ type Mover struct {
 	engines Engines
 	prover  Prover
 	log     *slog.Logger
+
+	openFiles inodes.Finder
 }
 
 // Engines have the containers and volumes of this node. See engine.Set.
@@ -51,7 +54,7 @@ func (m *Mover) Trees(ctx context.Context, moving engine.Definition) ([]files.Tr
 }
 
 func treesThatMove(trees []files.Tree, volumes []engine.Volume) []files.Tree {
-	return slices.DeleteFunc(trees, func(tree files.Tree) bool {
+	return files.Without(trees, func(tree files.Tree) bool {
 		return slices.ContainsFunc(volumes,
 			func(v engine.Volume) bool { return v.Stays && isTreeOf(tree, v) })
 	})

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 func someSections() []section {
@@ -216,14 +218,13 @@ func TestCloseReleasesABlockedWriter(t *testing.T) {
 	a, _ := pair(t, Options{}) // nobody reads
 	written := make(chan error, 1)
 	go func() { written <- sendAll(a, []section{{"x", "", make([]byte, 64<<20)}}) }()
-	for last := uint64(0); ; { // until nothing more leaves
-		time.Sleep(20 * time.Millisecond)
-		now := a.Counters().SentWireBytes
-		if now > 0 && now == last {
-			break
+	last, since := uint64(0), time.Now()
+	await.True(t, "a full connection", func() bool {
+		if now := a.Counters().SentWireBytes; now != last {
+			last, since = now, time.Now()
 		}
-		last = now
-	}
+		return last > 0 && time.Since(since) > 20*time.Millisecond
+	})
 	a.Close()
 	if err := <-written; !errors.Is(err, ErrClosed) {
 		t.Errorf("got %v", err)
@@ -238,9 +239,7 @@ func TestFinalStaysBehindContent(t *testing.T) {
 	a, _ := pair(t, Options{Limiter: limiter})
 	sent := make(chan error, 1)
 	go func() { sent <- sendAll(a, []section{{"x", "", content(1, 40<<10)}}) }()
-	for a.Counters().SentWireBytes == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the first bytes", func() bool { return a.Counters().SentWireBytes > 0 })
 	a.Close()
 	if err := <-sent; !errors.Is(err, ErrClosed) {
 		t.Errorf("got %v", err)
@@ -286,9 +285,7 @@ func TestLimiterHoldsTheRateAndCanChange(t *testing.T) {
 	a, b := pair(t, Options{Limiter: limiter})
 	sent := make(chan error, 1)
 	go func() { sent <- sendAll(a, []section{{"x", "", content(1, 1<<20)}}) }()
-	for a.Counters().SentWireBytes == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the first bytes", func() bool { return a.Counters().SentWireBytes > 0 })
 	if count := a.Counters().SentWireBytes; count > 2*limitedPiece+minBurst {
 		t.Errorf("%d bytes left at 1000 bytes per second", count)
 	}

@@ -7,7 +7,8 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // serve recognises pictures by their bytes: its answer to a person's first picture, when it learnt that,
@@ -64,9 +65,7 @@ func TestClientWantsTheRightName(t *testing.T) {
 		t.Error(err)
 	}
 	c.Start(t.Context(), 100)
-	for c.Answers().Count() < 10 && c.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "ten answers", func() bool { return c.Answers().Count() >= 10 || c.Err() != nil })
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

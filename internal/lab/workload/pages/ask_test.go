@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/quick"
 	"time"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // listening runs a workload in this process and returns its client.
@@ -55,9 +57,7 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%s: before %d accesses, after looking at what is hot %+v", order, before, seen)
 		}
 		ask(t, a, order)
-		for ask(t, a, AskTell).Accesses < 1000 {
-			time.Sleep(time.Millisecond)
-		}
+		await.True(t, "1000 accesses", func() bool { return ask(t, a, AskTell).Accesses >= 1000 })
 		ask(t, a, AskRest)
 		var result Result
 		if err := a.Ask(AskCheck, &result); err != nil || result.Pages != 64 || result.Checked < 64 ||

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/godwit/godwit/internal/await"
 )
 
 // TestPlayback plays a film whose pieces come in time, then one late.
@@ -55,9 +57,7 @@ func TestFilm(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Start(context.Background())
-	for p.Answers().Count() < 5 && p.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "five answers", func() bool { return p.Answers().Count() >= 5 || p.Err() != nil })
 	if err := p.Check(t.Context()); err == nil || p.Stops().Number > 0 {
 		t.Errorf("another film was taken for the same, or it stopped: %+v", p.Stops())
 	}
