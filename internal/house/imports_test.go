@@ -18,9 +18,9 @@ var mayImport = map[string]string{
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey " +
-		"bench/network bench/page bench/postcopy bench/predict bench/results bench/rounds bench/studies bench/switchover bench/testbed " +
-		"cli lab lab/image lab/workload lab/workload/pages migration network/wireguard units",
+	"cmd/godwit-lab": "bench bench/controller bench/idle bench/network bench/page bench/results " +
+		"bench/rounds bench/studies bench/switchover bench/testbed cli lab lab/image lab/workload " +
+		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster cluster/measure control criu " +
 		"criu/relief departure durable engine engine/embedded engine/engines envelopes " +
@@ -51,7 +51,7 @@ var mayImport = map[string]string{
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/network bench/postcopy " +
-		"bench/results bench/rounds bench/studies bench/switchover",
+		"bench/predict bench/results bench/rounds bench/studies bench/switchover bench/testbed",
 	// bench/controller: calls the controller's decisions, and otherwise its program.
 	"internal/bench/controller": "api controller controller/store guard uplink wire/identity wire/pinned",
 	"internal/bench/page":       "bench/results",
