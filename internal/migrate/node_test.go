@@ -23,11 +23,9 @@ const testMigration = "0123456789abcdef"
 type node struct {
 	moves    *Moves
 	recovery *Recovery
-	stop     context.CancelFunc
 
 	mu      sync.Mutex
 	learned []migration.Report
-	work    func(*Move) Work // nil: idle
 }
 
 // newNode makes a node with some engines, of which the first one is its own; without any, its own is silent.
@@ -58,7 +56,6 @@ func (n *node) open(t *testing.T, config Config) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(stop)
-	n.stop = stop
 	n.moves = New(ctx, config)
 	n.recovery = NewRecovery(n.moves)
 }
@@ -74,12 +71,7 @@ func (n *node) again(t *testing.T) *node {
 }
 
 // Work implements Node.
-func (n *node) Work(m *Move, _ engine.Definition, _ *api.Offer) Work {
-	if n.work != nil {
-		return n.work(m)
-	}
-	return idle{m}
-}
+func (*node) Work(m *Move, _ engine.Definition, _ *api.Offer) Work { return idle{m} }
 
 // Changed implements Node.
 func (*node) Changed(engine.Definition) {}
@@ -157,19 +149,4 @@ func putJournal(file *journal.Journal, content string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(file.Dir, "journal.json"), []byte(content), 0o600)
-}
-
-// waitUntil waits for a condition.
-func waitUntil(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	poll := time.NewTicker(time.Millisecond)
-	defer poll.Stop()
-	for !is() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
-		case <-poll.C:
-		}
-	}
 }

@@ -110,6 +110,9 @@ func TestResolve(t *testing.T) {
 			if state := m.Record().State; state != c.state && state != migration.Done {
 				t.Errorf("state %s, want %s", state, c.state)
 			}
+			if c.state == migration.Undoing {
+				<-m.Done() // so that nothing is written any more
+			}
 		})
 	}
 }
@@ -133,6 +136,11 @@ func TestThaw(t *testing.T) {
 	}})
 	if _, err := newOperators(n).Thaw(t.Context(), "web", false); err != nil {
 		t.Fatal(err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.learned) != 1 || n.learned[0].Result != migration.RolledBack {
+		t.Errorf("learned %+v", n.learned)
 	}
 	if _, err := newOperators(n).Thaw(t.Context(), "web", false); !errors.Is(err, engine.ErrNotFound) {
 		t.Errorf("nothing is left to thaw: %v", err)
