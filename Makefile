@@ -100,7 +100,7 @@ soak-files: ## SEEDS (default 100) directories copied in rounds while processes 
 
 .PHONY: test-studies
 test-studies: setup ## the studies' workloads (OpenCV, Java, NGINX, RabbitMQ) moved in all modes; makes images of 4 GB
-	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench
+	GODWIT_STUDIES=all go test -count=1 -timeout 1h -run '^TestStudies$$' -v ./internal/bench/studies
 
 .PHONY: test-services
 test-services: setup ## move 30 services (databases, brokers, servers, runtimes) there and back in all modes while clients use them; select with SERVICES=pattern, MODES, LINKS="1gbit 100mbit", SERVICES_ENGINES="embedded docker", SERVICES_HOSTS="trixie trixie" for two stock Debian machines in QEMU instead of a lab; leaves build/services.json

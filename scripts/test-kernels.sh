@@ -74,11 +74,12 @@ fetch_kernel() { # SUITE ARCHITECTURE
 # Builds what goes into the machine: init, tests, workloads and their C library.
 build_root() { # ARCHITECTURE ROOT
   local architecture=$1 root=$2 cc=gcc testdata=internal/memory/testdata
-  mkdir -p "$root"/{workloads,modules,tests.d/memory,tests.d/kernel,lib,lib64}
+  mkdir -p "$root"/{workloads,modules,tests.d/memory,tests.d/kernel,tests.d/inject,lib,lib64}
   export CGO_ENABLED=0 GOARCH=$architecture
   go build -trimpath -ldflags '-s -w' -o "$root/init" ./test/kernels/init
   go test -c -trimpath -ldflags '-s -w' -o "$root/tests.d/memory/test" ./internal/memory
   go test -c -trimpath -ldflags '-s -w' -o "$root/tests.d/kernel/test" ./internal/kernel
+  go test -c -trimpath -ldflags '-s -w' -o "$root/tests.d/inject/test" ./internal/kernel/inject
   go build -o "$root/workloads/workload-go" ./$testdata/workload32
   if [[ $architecture == amd64 ]]; then
     GOARCH=386 go build -o "$root/workloads/workload32" ./$testdata/workload32
@@ -99,10 +100,11 @@ build_root() { # ARCHITECTURE ROOT
 # The tests, as test/kernels/init reads them. -test.short makes them fit a processor that is emulated.
 list_tests() { # SKIP PROTECT
   local memory='^Test(WhatWasSent|AnySequence|AttachToStopped|TracedByAnother|32Bit|AgentDies|DeviceWrites|Asynchronous|WrittenBy)'
-  local kernel='^Test(Entries|SoftDirty|Untraceable)'
+  local kernel='^Test(Entries|SoftDirty)' inject='^TestUntraceable'
   # What is done inside of a process by the way that a kernel has not cannot be tested there.
-  [[ $2 == no ]] || kernel='^Test(Entries|SoftDirty|Untraceable|OpenUserfault|TracerDies|Vfork|FilterKills)'
+  [[ $2 == no ]] || inject='^Test(Untraceable|OpenUserfault|TracerDies|Vfork|FilterKills)'
   echo "kernel /tests.d/kernel /tests.d/kernel/test -test.v -test.short -test.run=$kernel"
+  echo "inject /tests.d/inject /tests.d/inject/test -test.v -test.short -test.run=$inject"
   echo "memory /tests.d/memory /tests.d/memory/test -test.v -test.short -test.run=$memory -test.skip=$1"
 }
 

@@ -35,7 +35,7 @@ go vet "${packages[@]}"
 
 # What takes longest comes first, so that at the end not one package is left that all wait for.
 if (($# == 0)); then
-  packages=(./test/engines ./test/e2e ./test/faults ./internal/bench ./internal/engine/embedded "${packages[@]}")
+  packages=(./test/engines ./test/e2e ./test/faults ./internal/bench/... ./internal/engine/embedded "${packages[@]}")
 fi
 
 # summary is what is told of the tests that failed, or of why there are none.

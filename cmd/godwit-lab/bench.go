@@ -9,11 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/godwit/godwit/internal/bench"
-	"github.com/godwit/godwit/internal/bench/engines"
-	"github.com/godwit/godwit/internal/bench/files"
-	"github.com/godwit/godwit/internal/bench/journey"
-	"github.com/godwit/godwit/internal/bench/postcopy"
-	"github.com/godwit/godwit/internal/bench/predict"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
 	"github.com/godwit/godwit/internal/bench/switchover"
@@ -74,12 +69,14 @@ Nearly all of the time goes into slow links; --quick leaves most of them out.`
 
 func newBenchSwitchoverCommand() *cobra.Command {
 	size, hot, rate := cli.SizeFlag(), cli.SizeFlag(), cli.SizeFlag()
+	suite := bench.Suites()[switchover.Name]
+	run := suite.Run
+	suite.Run = func(ctx context.Context, config testbed.Config) (results.Result, error) {
+		config.Memory = pages.Config{Size: size.Value, Rate: rate.Value, Hot: hot.Value}
+		return run(ctx, config)
+	}
 	return benchInTurns{
-		suite: func(ctx context.Context, config testbed.Config) (results.Result, error) {
-			config.Memory = pages.Config{Size: size.Value, Rate: rate.Value, Hot: hot.Value}
-			return switchover.Run(ctx, config)
-		},
-		workloads: switchover.Names(), ways: switchover.Ways(),
+		Suite: suite,
 		quick: "fewer runs, of fewer workloads, over one link each",
 		more: func(flags *pflag.FlagSet, config *testbed.Config) {
 			flags.Var(size, "memory", "move only a process with this much memory, such as 512MiB")
@@ -203,9 +200,10 @@ A run takes about 25 minutes; --quick takes five.`
 
 // suitesInTurns returns the suites without flags of their own.
 func suitesInTurns() []benchInTurns {
+	all := bench.Suites()
 	return []benchInTurns{
 		{
-			suite: postcopy.Run, workloads: postcopy.Names(), ways: postcopy.Ways(),
+			Suite: all["postcopy"],
 			quick: "fewer runs, of fewer workloads, with less memory",
 			command: cobra.Command{Use: "postcopy", Short: "Measure the cost of post-copy",
 				Long: benchPostCopyLong, Example: `  godwit-lab bench postcopy --json postcopy.json
@@ -213,7 +211,7 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench postcopy --workload jumps --way criu`},
 		},
 		{
-			suite: files.Run, workloads: files.Names(), ways: files.Ways(),
+			Suite: all["files"],
 			quick: "fewer runs, of fewer workloads, with fewer and smaller files",
 			command: cobra.Command{Use: "files", Short: "Measure how files, volumes and images move",
 				Long: benchFilesLong, Example: `  godwit-lab bench files --json files.json
@@ -221,14 +219,14 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench files --workload 100,000 --way rsync --way "godwit pre"`},
 		},
 		{
-			suite: predict.Run, workloads: predict.Names(), ways: predict.Ways(),
+			Suite: all["predict"],
 			quick: "one run of fewer workloads",
 			command: cobra.Command{Use: "predict", Short: "Measure how good predictions and mode auto are",
 				Long: benchPredictLong, Example: `  godwit-lab bench predict --json predict.json
   godwit-lab bench predict --quick --workload tiny`},
 		},
 		{
-			suite: engines.Run, workloads: engines.Names(), ways: engines.Ways(),
+			Suite: all["engines"],
 			quick: "there and back once",
 			command: cobra.Command{Use: "engines",
 				Short: "Compare moves of engines' containers with the engines' own ways",
@@ -236,7 +234,7 @@ func suitesInTurns() []benchInTurns {
   godwit-lab bench engines --quick --workload tiny`},
 		},
 		{
-			suite: journey.Run, workloads: journey.Names(), ways: journey.Ways(),
+			Suite: all["journey"],
 			quick: "one journey of each kind, with one workload",
 			command: cobra.Command{Use: "journey",
 				Short: "Measure the gain from knowing where a user will go",
@@ -248,11 +246,10 @@ func suitesInTurns() []benchInTurns {
 
 // benchInTurns is the command of a suite that runs each workload in several ways, in turns.
 type benchInTurns struct {
-	suite           func(context.Context, testbed.Config) (results.Result, error)
-	workloads, ways []string
-	quick           string                                        // describes a quick run
-	more            func(flags *pflag.FlagSet, c *testbed.Config) // flags of this suite only; may be nil
-	command         cobra.Command
+	bench.Suite
+	quick   string                                        // describes a quick run
+	more    func(flags *pflag.FlagSet, c *testbed.Config) // flags of this suite only; may be nil
+	command cobra.Command
 }
 
 func (b benchInTurns) make() *cobra.Command {
@@ -265,14 +262,14 @@ func (b benchInTurns) make() *cobra.Command {
 	flags.BoolVar(&config.Quick, "quick", false, b.quick)
 	flags.IntVar(&config.Runs, "runs", 0, "how often to measure each way (default: depends on the workload)")
 	flags.StringArrayVar(&config.Workloads, "workload", nil,
-		"measure only this workload: "+strings.Join(b.workloads, "; "))
-	flags.StringArrayVar(&config.Ways, "way", nil, "measure only this way: "+strings.Join(b.ways, "; "))
+		"measure only this workload: "+strings.Join(b.Workloads, "; "))
+	flags.StringArrayVar(&config.Ways, "way", nil, "measure only this way: "+strings.Join(b.Ways, "; "))
 	if b.more != nil {
 		b.more(flags, &config)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-		result, err := b.suite(cmd.Context(), config)
+		result, err := b.Run(cmd.Context(), config)
 		return showBench(cmd, result, err, config.File)
 	}
 	return cmd

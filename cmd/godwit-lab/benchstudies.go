@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/page"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/studies"
@@ -52,17 +53,19 @@ machine and the same builds of godwit and godwit-lab, which you must ensure.`
 
 func newBenchStudiesCommand() *cobra.Command {
 	var html string
-	return benchInTurns{
-		suite: func(ctx context.Context, config testbed.Config) (results.Result, error) {
-			result, err := studies.Run(ctx, config)
-			if html != "" && len(result.Rows) > 0 {
-				if writeErr := page.WriteFile(result, html); err == nil {
-					err = writeErr
-				}
+	suite := bench.Suites()[studies.Name]
+	run := suite.Run
+	suite.Run = func(ctx context.Context, config testbed.Config) (results.Result, error) {
+		result, err := run(ctx, config)
+		if html != "" && len(result.Rows) > 0 {
+			if writeErr := page.WriteFile(result, html); err == nil {
+				err = writeErr
 			}
-			return result, err
-		},
-		workloads: studies.Names(), ways: studies.Ways(),
+		}
+		return result, err
+	}
+	return benchInTurns{
+		Suite: suite,
 		quick: "one run, of fewer ways, over one link each",
 		more: func(flags *pflag.FlagSet, config *testbed.Config) {
 			flags.StringVar(&html, "html", "", "write a page with charts to this file")

@@ -20,7 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/containerd"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/engine/shim"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 	"github.com/godwit/godwit/internal/memory/pager"
 	"github.com/godwit/godwit/internal/network/wireguard"
 )
@@ -69,8 +69,8 @@ func becomeHelper() {
 	if len(os.Args) > 1 && os.Args[1] == criu.ProxyServerCommand {
 		os.Exit(criu.ProxyServerMain(os.Args[2:]))
 	}
-	if len(os.Args) > 1 && os.Args[1] == kernel.SeizureCommand {
-		os.Exit(kernel.SeizureMain(os.Stdin, os.Stdout))
+	if len(os.Args) > 1 && os.Args[1] == inject.SeizureCommand {
+		os.Exit(inject.SeizureMain(os.Stdin, os.Stdout))
 	}
 	if len(os.Args) > 1 && os.Args[1] == pager.Command {
 		os.Exit(pager.Main(os.Args[2:]))

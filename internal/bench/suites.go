@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"io"
 
 	"github.com/godwit/godwit/internal/bench/engines"
@@ -9,11 +10,32 @@ import (
 	"github.com/godwit/godwit/internal/bench/journey"
 	"github.com/godwit/godwit/internal/bench/network"
 	"github.com/godwit/godwit/internal/bench/postcopy"
+	"github.com/godwit/godwit/internal/bench/predict"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
 	"github.com/godwit/godwit/internal/bench/studies"
 	"github.com/godwit/godwit/internal/bench/switchover"
+	"github.com/godwit/godwit/internal/bench/testbed"
 )
+
+// Suite is a benchmark that measures workloads in several ways, in turns.
+type Suite struct {
+	Run             func(context.Context, testbed.Config) (results.Result, error)
+	Workloads, Ways []string
+}
+
+// Suites are the benchmarks in turns, by name. The others (rounds, network, idle) have options of their own.
+func Suites() map[string]Suite {
+	return map[string]Suite{
+		switchover.Name: {switchover.Run, switchover.Names(), switchover.Ways()},
+		postcopy.Name:   {postcopy.Run, postcopy.Names(), postcopy.Ways()},
+		files.Name:      {files.Run, files.Names(), files.Ways()},
+		predict.Name:    {predict.Run, predict.Names(), predict.Ways()},
+		journey.Name:    {journey.Run, journey.Names(), journey.Ways()},
+		engines.Name:    {engines.Run, engines.Names(), engines.Ways()},
+		studies.Name:    {studies.Run, studies.Names(), studies.Ways()},
+	}
+}
 
 // WriteText prints a result for people: a table for each workload and link, and the requirements.
 func WriteText(w io.Writer, r results.Result) {

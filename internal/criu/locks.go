@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // A process loses its lock on a part of a file (fcntl(2)) when it closes any descriptor of that file. CRIU
@@ -71,7 +72,7 @@ func retakeLocks(root int, locks map[int][]kernel.RecordLock) error {
 		}
 		lost, err := missingLocks(pid, locks[process.NamespaceID])
 		if err == nil && len(lost) > 0 {
-			if err = kernel.TakeRecordLocks(pid, lost); err == nil {
+			if err = inject.TakeRecordLocks(pid, lost); err == nil {
 				lost, err = missingLocks(pid, lost)
 			}
 		}

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // An engine may need the container's first process after it was created and before it is started: since
 // version 28, Docker makes networks then. At a restore there is no such process until the state has come,
 // and then it runs at once. So the proxy makes a PID placeholder for it, in the container's cgroup and
-// network namespace, whose PID the restored process gets (kernel.PIDPlaceholder). The proxy reports that it
+// network namespace, whose PID the restored process gets (inject.PIDPlaceholder). The proxy reports that it
 // is ready when the engine has requested the start from the runtime. The runtime queries the proxy, over a
 // socket, twice:
 //
@@ -39,11 +40,11 @@ const (
 const callPatience = 10 * time.Second
 
 // startPlaceholder makes the first process's placeholder. This process is still in the container's cgroup.
-func startPlaceholder(network *os.File) (*kernel.PIDPlaceholder, error) {
+func startPlaceholder(network *os.File) (*inject.PIDPlaceholder, error) {
 	if network == nil {
 		return nil, errors.New("the container has no network namespace of its own that the engine could find")
 	}
-	return kernel.StartPIDPlaceholder(network)
+	return inject.StartPIDPlaceholder(network)
 }
 
 // introduce tells the runtime the placeholder's PID, and returns when the engine has requested the start.

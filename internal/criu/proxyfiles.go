@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // inherit gives CRIU open files of the agent. CRIU was started before these files were known, so that its
 // start takes no time now. CRIU takes descriptors only from its parent, so it is made to take these
-// (kernel.GiveFiles).
+// (inject.GiveFiles).
 func (p *proxyProcess) inherit(o *rpc.CriuOpts, wanted []proxyFile) error {
 	if len(wanted) == 0 {
 		return nil
@@ -36,7 +36,7 @@ func (p *proxyProcess) inherit(o *rpc.CriuOpts, wanted []proxyFile) error {
 		}
 		files = append(files, file)
 	}
-	fds, err := kernel.GiveFiles(p.real.pid(), files)
+	fds, err := inject.GiveFiles(p.real.pid(), files)
 	if err != nil {
 		return fmt.Errorf("hand files over to CRIU: %w", err)
 	}

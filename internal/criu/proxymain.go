@@ -20,6 +20,7 @@ import (
 	"github.com/godwit/godwit/internal/criu/vet"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // ProxyMain is the main function when runc calls this program as `criu`. Without GODWIT_GATE in the
@@ -109,7 +110,7 @@ type proxyProcess struct {
 	stuck   atomic.Bool // CRIU failed, but hung before it reported that
 	agreed  vet.Agreed  // what the images may say
 
-	placeholder *kernel.PIDPlaceholder // for the first process; nil: none
+	placeholder *inject.PIDPlaceholder // for the first process; nil: none
 	handover    <-chan error           // receives the result of handing over its PID; nil: not begun
 }
 

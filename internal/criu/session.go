@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // maxMessage bounds one message of CRIU's protocol. Requests contain lists of mounts and are usually a few
@@ -265,7 +266,7 @@ func (s *session) alive() bool {
 	if s.other != nil {
 		return s.other.alive()
 	}
-	return kernel.ChildRuns(s.process.Process.Pid)
+	return inject.ChildRuns(s.process.Process.Pid)
 }
 
 // killPatience is how long a killed CRIU may take to end. It takes longer only if the kernel does not

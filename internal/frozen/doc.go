@@ -3,7 +3,7 @@
 //
 // From the final marker on the target may run the container, while the copy here is frozen and may have to go
 // on, or has pages that are to follow. Whoever thaws that copy must not have a second one run, and whoever
-// kills it must not take its memory with it. So a keeper (kernel.Seizure) holds its processes until they are
+// kills it must not take its memory with it. So a keeper (inject.Seizure) holds its processes until they are
 // thawed or destroyed, which releases them, and OOM killers take them last. A keeper is a process of its own,
 // so an agent that is started again finds it at work. Without one all goes on as well, but does not survive
 // that.

@@ -8,11 +8,11 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/guard"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// keeper holds frozen processes; kernel.Seizure does.
+// keeper holds frozen processes; inject.Seizure does.
 type keeper interface {
 	Hold(pids []int) (threads int, err error)
 	// Close lets go of the keeper. A keeper that holds processes goes on holding them.
@@ -20,7 +20,7 @@ type keeper interface {
 }
 
 func startSeizure() (keeper, error) {
-	started, err := kernel.StartSeizure()
+	started, err := inject.StartSeizure()
 	if err != nil {
 		return nil, err
 	}

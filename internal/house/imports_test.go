@@ -13,14 +13,14 @@ var mayImport = map[string]string{
 	// cmd/godwit: the product; knows neither lab nor bench.
 	"cmd/godwit": "admission agent api audit cli criu doctor engine engine/checkpoint engine/containerd " +
 		"engine/docker engine/embedded engine/engines engine/oci engine/podman engine/shim kernel " +
-		"memory/pager migration network network/foreign network/tunnel network/wireguard predict scripts " +
-		"units uplink wire/identity wire/pinned",
+		"kernel/inject memory/pager migration network network/foreign network/tunnel network/wireguard " +
+		"predict scripts units uplink wire/identity wire/pinned",
 	// cmd/godwit-controller: no agent, no engine.
 	"cmd/godwit-controller": "api cli controller controller/executor controller/store " +
 		"controller/store/etcdstore units uplink",
-	"cmd/godwit-lab": "bench bench/controller bench/engines bench/files bench/idle bench/journey " +
-		"bench/network bench/page bench/postcopy bench/predict bench/results bench/rounds bench/studies bench/switchover bench/testbed " +
-		"cli lab lab/image lab/workload lab/workload/pages migration network/wireguard units",
+	"cmd/godwit-lab": "bench bench/controller bench/idle bench/network bench/page bench/results " +
+		"bench/rounds bench/studies bench/switchover bench/testbed cli lab lab/image lab/workload " +
+		"lab/workload/pages migration network/wireguard units",
 	// agent: the top: whoever needs an agent starts one and speaks its API.
 	"internal/agent": "access admission api attachment audit cluster cluster/measure control criu " +
 		"criu/relief departure durable engine engine/embedded engine/engines envelopes " +
@@ -51,7 +51,7 @@ var mayImport = map[string]string{
 	"internal/audit": "",
 	// bench: starts programs and reads their output: neither agent nor engines.
 	"internal/bench": "bench/engines bench/files bench/idle bench/journey bench/network bench/postcopy " +
-		"bench/results bench/rounds bench/studies bench/switchover",
+		"bench/predict bench/results bench/rounds bench/studies bench/switchover bench/testbed",
 	// bench/controller: calls the controller's decisions, and otherwise its program.
 	"internal/bench/controller": "api controller controller/store guard uplink wire/identity wire/pinned",
 	"internal/bench/page":       "bench/results",
@@ -62,8 +62,8 @@ var mayImport = map[string]string{
 		"lab/workload/pages memory migration",
 	"internal/bench/services": "bench/moves bench/testbed lab lab/image lab/workload lab/workload/broker " +
 		"lab/workload/coap lab/workload/face lab/workload/player",
-	"internal/bench/rounds": "bench/moves bench/results bench/testbed criu kernel lab/workload/pages memory " +
-		"memory/pipeline",
+	"internal/bench/rounds": "bench/moves bench/results bench/testbed criu kernel kernel/inject " +
+		"lab/workload/pages memory memory/pipeline",
 	"internal/bench/network": "bench/results bench/testbed criu network",
 	"internal/bench/idle":    "api bench/moves bench/results bench/testbed lab lab/image wire wire/identity",
 	"internal/bench/engines": "bench/moves bench/results bench/testbed lab/workload migration",
@@ -100,10 +100,10 @@ var mayImport = map[string]string{
 	"internal/controller/store":           "",
 	"internal/controller/store/etcdstore": "controller/store guard",
 	"internal/controller/store/storetest": "controller/store",
-	"internal/criu":                       "criu/descriptors criu/examine criu/vet kernel kernel/cgroup",
+	"internal/criu":                       "criu/descriptors criu/examine criu/vet kernel kernel/cgroup kernel/inject",
 	"internal/criu/descriptors":           "kernel",
 	// criu/examine: looks at running processes; knows no dump.
-	"internal/criu/examine": "criu/descriptors kernel kernel/cgroup",
+	"internal/criu/examine": "criu/descriptors kernel kernel/cgroup kernel/inject",
 	// criu/relief: decides when sockets are looked at; criu does what is to be done with them.
 	"internal/criu/relief": "criu",
 	"internal/criu/vet":    "",
@@ -115,8 +115,8 @@ var mayImport = map[string]string{
 	"internal/durable": "kernel",
 	// engine: the contract: nothing of any engine shows through it.
 	"internal/engine": "files guard memory",
-	"internal/engine/checkpoint": "criu criu/examine criu/vet durable engine kernel kernel/cgroup memory " +
-		"memory/pager network network/dump network/nsstate",
+	"internal/engine/checkpoint": "criu criu/examine criu/vet durable engine kernel kernel/cgroup " +
+		"kernel/inject memory memory/pager network network/dump network/nsstate",
 	// engine/containerd: an engine knows no other engine, no migration and no other node. A need of two
 	// engines is a mechanism.
 	"internal/engine/containerd": "durable engine engine/containerd/nerdctl engine/contentstore " +
@@ -167,7 +167,7 @@ var mayImport = map[string]string{
 	// forecast: measures what a prediction lacks; predict decides, and the agent moves.
 	"internal/forecast": "api engine files migration predict transfer/memory/rounds wire/identity",
 	// frozen: keeps the copy; what a migration does with the copy is decided elsewhere.
-	"internal/frozen": "api engine guard kernel memory migration",
+	"internal/frozen": "api engine guard kernel kernel/inject memory migration",
 	"internal/gc":     "",
 	"internal/guard":  "",
 	"internal/house":  "",
@@ -180,7 +180,8 @@ var mayImport = map[string]string{
 	// kernel: at the bottom: everything may use it.
 	"internal/kernel":            "",
 	"internal/kernel/kerneltest": "",
-	"internal/kernel/cgroup":     "kernel",
+	"internal/kernel/cgroup":     "kernel kernel/inject",
+	"internal/kernel/inject":     "kernel",
 	// lab: bench measures in the lab, not the other way round.
 	"internal/lab":                  "kernel lab/workload/pages lab/workload/torture lab/workload/tree units",
 	"internal/lab/hosts":            "lab",
@@ -194,7 +195,7 @@ var mayImport = map[string]string{
 	"internal/lab/workload/player":  "lab/workload",
 	"internal/lab/workload/torture": "lab/workload",
 	"internal/lab/workload/tree":    "lab/workload",
-	"internal/memory":               "guard kernel kernel/cgroup",
+	"internal/memory":               "guard kernel kernel/cgroup kernel/inject",
 	"internal/memory/postcopy":      "guard kernel memory memory/pipeline wire/stream",
 	"internal/memory/pager":         "criu kernel kernel/cgroup memory",
 	"internal/memory/pipeline":      "guard memory",

@@ -66,7 +66,7 @@ func (a *AddressSpace) stillThere() error {
 }
 
 func (a *AddressSpace) failed(what string, err error) error {
-	return fmt.Errorf("memory of process %d: %s: %w", a.pid, what, whenGone(err))
+	return fmt.Errorf("memory of process %d: %s: %w", a.pid, what, WhenGone(err))
 }
 
 // Mappings lists all mappings in ascending order. An ended process, including a zombie, has none.

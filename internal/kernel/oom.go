@@ -50,7 +50,7 @@ func ReadOOM(pid int) (int, error) {
 func SetOOM(pid, value int) error {
 	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(value)), 0)
 	if err != nil {
-		return fmt.Errorf("set the OOM score adjustment of process %d: %w", pid, whenGone(err))
+		return fmt.Errorf("set the OOM score adjustment of process %d: %w", pid, WhenGone(err))
 	}
 	return nil
 }

@@ -82,11 +82,11 @@ func ReadProcess(pid int) (Process, error) {
 // ReadProc reads a file of a process or thread in /proc. Error: fs.ErrNotExist when it is gone.
 func ReadProc(pid int, name string) (string, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
-	return string(data), whenGone(err)
+	return string(data), WhenGone(err)
 }
 
-// whenGone returns fs.ErrNotExist in place of the kernel's error for a process that is gone.
-func whenGone(err error) error {
+// WhenGone returns fs.ErrNotExist in place of the kernel's error for a process that is gone.
+func WhenGone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return fs.ErrNotExist
 	}
@@ -149,7 +149,7 @@ func Tracers(pid int) (all []int) {
 func ThreadsOf(pid int) ([]int, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
-		return nil, whenGone(err)
+		return nil, WhenGone(err)
 	}
 	threads := make([]int, 0, len(entries))
 	for _, entry := range entries {
@@ -177,7 +177,7 @@ func statusBits(status, key string) uint64 {
 func HasPending(pid int, signal unix.Signal) (bool, error) {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
-		return false, whenGone(err)
+		return false, WhenGone(err)
 	}
 	bit := uint64(1) << (signal - 1)
 	for _, thread := range threads {

@@ -43,11 +43,11 @@ func OpenTCPWatch(pid int) (*TCPWatch, error) {
 
 // diagSocket makes a socket for sock_diag(7) in the network namespace of a process.
 func diagSocket(pid int) (int, error) {
-	return socketIn(pid, unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_SOCK_DIAG)
+	return SocketIn(pid, unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_SOCK_DIAG)
 }
 
-// socketIn makes a socket in the network namespace of a process, where it stays.
-func socketIn(pid, family, kind, protocol int) (int, error) {
+// SocketIn makes a socket in the network namespace of a process, where it stays.
+func SocketIn(pid, family, kind, protocol int) (int, error) {
 	type result struct {
 		socket int
 		err    error
@@ -137,8 +137,8 @@ func (w *TCPWatch) HalfOpen(port uint16) (map[uint64]bool, error) {
 	return cookies, err
 }
 
-// listeners counts the TCP listeners with an address and port, an MPTCP listener as one.
-func (w *TCPWatch) listeners(at netip.AddrPort) (n int, err error) {
+// Listeners counts the TCP listeners with an address and port, an MPTCP listener as one.
+func (w *TCPWatch) Listeners(at netip.AddrPort) (n int, err error) {
 	err = w.ask(1<<tcpListening, func(b []byte) error {
 		if len(b) < inetDiagMessage {
 			return errNetlink

@@ -27,7 +27,7 @@ type Watches struct {
 func ReadWatches(pid, fd int) (Watches, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/fdinfo/%d", pid, fd))
 	if err != nil {
-		return Watches{}, whenGone(err)
+		return Watches{}, WhenGone(err)
 	}
 	defer file.Close()
 	var all Watches
@@ -35,7 +35,7 @@ func ReadWatches(pid, fd int) (Watches, error) {
 	for lines.Scan() {
 		all.parse(lines.Text())
 	}
-	return all, whenGone(lines.Err())
+	return all, WhenGone(lines.Err())
 }
 
 // parse adds the watch in a line of /proc/PID/fdinfo/FD (fs/notify/fdinfo.c), if there is one:

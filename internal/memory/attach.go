@@ -9,6 +9,7 @@ import (
 
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // attachTries is the number of rounds in which to try to attach to a process that did not stop in time.
@@ -123,7 +124,7 @@ func (s *tasks) sharesMemory(t *task) (bool, error) {
 
 // retry tries again to attach to a process that did not stop in time.
 func (s *tasks) retry(t *task, frozen bool, stats *RoundStats) error {
-	if t.refused == nil || frozen || t.tries >= attachTries || !errors.Is(t.refused, kernel.ErrUntraceable) {
+	if t.refused == nil || frozen || t.tries >= attachTries || !errors.Is(t.refused, inject.ErrUntraceable) {
 		return nil
 	}
 	if t.tracking != Hashing || s.leaving.Load() && t.carried { // cheaper than sending everything again

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 const benchMebibytes = 1024
@@ -20,7 +21,7 @@ func BenchmarkAttach(b *testing.B) {
 			p := start(b, kind, 1, 1)
 			var stopped []time.Duration
 			for b.Loop() {
-				fd, d, err := kernel.OpenUserfault(p.pid())
+				fd, d, err := inject.OpenUserfault(p.pid())
 				must(b, err)
 				stopped = append(stopped, d)
 				w, err := kernel.NewWriteProtect(fd)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // TestAttachToFrozen: attaching fails, soon, and leaves the process unchanged.
@@ -21,8 +22,8 @@ func TestAttachToFrozen(t *testing.T) {
 	p := start(t, "spin-write", 1, 2)
 	for range 3 {
 		p.freeze()
-		_, _, err := kernel.OpenUserfault(p.pid())
-		if !errors.Is(err, kernel.ErrUntraceable) {
+		_, _, err := inject.OpenUserfault(p.pid())
+		if !errors.Is(err, inject.ErrUntraceable) {
 			t.Errorf("attached to a frozen process: %v", err)
 		}
 		frozen, err := p.group.Frozen()

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // OpenFunc opens a userfaultfd in a process and returns a descriptor of it, and how long the process was
@@ -18,7 +18,7 @@ type OpenFunc func(pid int) (fd int, stopped time.Duration, err error)
 // SourceConfig configures a Source.
 type SourceConfig struct {
 	Processes func() ([]int, error) // returns all present processes of the container
-	Open      OpenFunc              // nil: kernel.OpenUserfault, in this process
+	Open      OpenFunc              // nil: inject.OpenUserfault, in this process
 	// Tracking is the first way to try with each process; empty: the best way of the kernel.
 	Tracking Tracking
 }
@@ -45,7 +45,7 @@ type Source struct {
 // NewSource returns a source that is not attached to anything yet.
 func NewSource(config SourceConfig) *Source {
 	if config.Open == nil {
-		config.Open = kernel.OpenUserfault
+		config.Open = inject.OpenUserfault
 	}
 	if config.Tracking == "" {
 		config.Tracking, _ = BestTracking()

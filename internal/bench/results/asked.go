@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Requirements of a switchover.
+// Requirements of several benchmarks.
 const (
 	GapSlack = 0.020 // seconds, of the client's gap beyond the downtime and a round trip
 )

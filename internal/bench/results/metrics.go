@@ -1,18 +1,18 @@
 package results
 
-// Metrics of the suite files. Sent bytes are counted on the link, in both directions, whoever sends them;
+// Metrics of what is sent. Sent bytes are counted on the link, in both directions, whoever sends them;
 // but for parts of Godwit they are the content of files according to its report.
 const (
 	Link   = "link_bytes"   // in total
 	Layers = "layers_bytes" // of image layers
 )
 
-// Metrics of the suite rounds.
+// Metrics of a round of a pre-copy.
 const (
 	Round = "round_seconds" // everything together
 )
 
-// Metrics of the suite postcopy.
+// Metrics of memory that follows.
 const (
 	Connect = "connect_seconds"          // CRIU's daemon, until a restore can begin
 	Images  = "images_bytes"             // sent by CRIU in the freeze
@@ -54,7 +54,7 @@ const (
 	Phase  = "phase_%s_seconds"    // a part of the downtime
 )
 
-// Metrics of the suite studies.
+// Metrics of a freeze.
 const (
 	FreezeBytes = "freeze_bytes" // memory and files sent in the freeze
 )

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -17,7 +18,7 @@ type tracked struct {
 
 // track attaches to a process. It returns how long the process was stopped.
 func track(s *subject) (*tracked, time.Duration, error) {
-	fd, stopped, err := kernel.OpenUserfault(s.pid())
+	fd, stopped, err := inject.OpenUserfault(s.pid())
 	if err != nil {
 		return nil, 0, err
 	}

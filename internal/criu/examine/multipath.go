@@ -8,6 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // CRIU cannot dump MPTCP sockets (criu/sockets.c, "Unsupported proto 262"). Servers built with Go 1.24 or
@@ -19,7 +20,7 @@ const multipathRemedy = "set GODEBUG=multipathtcp=0 in the container's environme
 	"or turn MPTCP off in the application"
 
 // ReplaceMultipath replaces the MPTCP listeners of processes, which procs lists, by TCP listeners. The
-// processes run meanwhile. Errors are those of kernel.ReplaceListener: the container continues, with the
+// processes run meanwhile. Errors are those of inject.ReplaceListener: the container continues, with the
 // listeners that were not replaced.
 func ReplaceMultipath(ctx context.Context, procs func() ([]int, error)) error {
 	pids, err := procs()
@@ -58,7 +59,7 @@ func replaceMultipath(ctx context.Context, pid int, procs func() ([]int, error))
 		if !listens {
 			continue
 		}
-		if err := kernel.ReplaceListener(ctx, pid, d.FD, procs); err != nil {
+		if err := inject.ReplaceListener(ctx, pid, d.FD, procs); err != nil {
 			return err
 		}
 	}
@@ -67,7 +68,7 @@ func replaceMultipath(ctx context.Context, pid int, procs func() ([]int, error))
 
 func isMultipath(fd int) bool {
 	protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	return err == nil && protocol == kernel.ProtocolMPTCP
+	return err == nil && protocol == inject.ProtocolMPTCP
 }
 
 func isListening(fd int) bool {
@@ -78,8 +79,8 @@ func isListening(fd int) bool {
 // checkMultipath finds MPTCP sockets that ReplaceMultipath cannot replace.
 func (x *examination) checkMultipath(t *task, fd int, d descriptors.Descriptor) finding {
 	f := finding{remedy: multipathRemedy}
-	shares, err := kernel.SharesPort(t.PID, fd)
-	obstacle := kernel.CheckListener(t.PID, fd)
+	shares, err := inject.SharesPort(t.PID, fd)
+	obstacle := inject.CheckListener(t.PID, fd)
 	switch {
 	case !isListening(fd):
 		f.what, f.why = "MPTCP socket", "CRIU cannot dump MPTCP connections"

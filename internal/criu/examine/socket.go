@@ -11,6 +11,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu/descriptors"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // socketInode reads "socket:[4711]".
@@ -75,7 +76,7 @@ func (x *examination) checkInternet(t *task, fd int, d descriptors.Descriptor) (
 		return finding{}, err
 	}
 	switch {
-	case protocol == kernel.ProtocolMPTCP:
+	case protocol == inject.ProtocolMPTCP:
 		return x.checkMultipath(t, fd, d), nil
 	case kind == unix.SOCK_STREAM && protocol == unix.IPPROTO_TCP:
 		return checkUpperProtocol(fd), nil

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // spared records the OOM settings that frozen processes had before Protect, and whether they have run since
@@ -66,7 +67,7 @@ func (s *spared) holdAll(
 	ctx context.Context, group *cgroup.Cgroup, path string, pids []int, hold func(pids []int) error,
 ) (unheld, err error) {
 	free := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
-		return kernel.Seized(pid) || kernel.Ended(pid)
+		return inject.Seized(pid) || kernel.Ended(pid)
 	})
 	if len(free) == 0 {
 		return nil, group.KeepFrozen(ctx)

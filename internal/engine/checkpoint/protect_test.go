@@ -16,11 +16,12 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == kernel.SeizureCommand {
-		os.Exit(kernel.SeizureMain(os.Stdin, os.Stdout))
+	if len(os.Args) > 1 && os.Args[1] == inject.SeizureCommand {
+		os.Exit(inject.SeizureMain(os.Stdin, os.Stdout))
 	}
 	os.Exit(m.Run())
 }
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 func holdFor(t *testing.T) func(pids []int) error {
 	t.Helper()
 	return func(pids []int) error {
-		keeper, err := kernel.StartSeizure()
+		keeper, err := inject.StartSeizure()
 		if err != nil {
 			return err
 		}
@@ -185,8 +186,8 @@ func TestProtectThawed(t *testing.T) {
 				engine.ErrThawed) {
 				t.Errorf("it does not say that they have run: %v", err)
 			}
-			if frozen, err := group.Frozen(); err != nil || !frozen || kernel.Seized(pid) != c.held {
-				t.Errorf("frozen again: %v, %v; held: %v", frozen, err, kernel.Seized(pid))
+			if frozen, err := group.Frozen(); err != nil || !frozen || inject.Seized(pid) != c.held {
+				t.Errorf("frozen again: %v, %v; held: %v", frozen, err, inject.Seized(pid))
 			}
 			if err := Protect(t.Context(), group, path, hold, nil); !errors.Is(err, engine.ErrThawed) {
 				t.Errorf("it is forgotten that they have run: %v", err)
@@ -247,7 +248,7 @@ func TestReleaseFreezesFirst(t *testing.T) {
 	if err := release(t.Context(), group, []int{pid}); err != nil {
 		t.Fatal(err)
 	}
-	if kernel.Seized(pid) {
+	if inject.Seized(pid) {
 		t.Error("it is still held")
 	}
 	if frozen, err := group.ToldToFreeze(); err != nil || !frozen {

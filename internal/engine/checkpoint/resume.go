@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // Resume resumes the processes of a cgroup once no CRIU holds them any more.
@@ -31,16 +32,16 @@ func Resume(ctx context.Context, group *cgroup.Cgroup) error {
 	return group.Thaw()
 }
 
-// release releases processes that a kernel.Seizure holds. They stay frozen, even if somebody has thawed
+// release releases processes that a inject.Seizure holds. They stay frozen, even if somebody has thawed
 // them while they were held, because their sockets are still in repair mode. Killed processes end.
 func release(ctx context.Context, group *cgroup.Cgroup, pids []int) error {
-	goesOn := func(pid int) bool { return kernel.Seized(pid) && !kernel.Killed(pid) }
+	goesOn := func(pid int) bool { return inject.Seized(pid) && !kernel.Killed(pid) }
 	if slices.ContainsFunc(pids, goesOn) {
 		if err := group.KeepFrozen(ctx); err != nil {
 			return err
 		}
 	}
-	return kernel.ReleaseSeized(ctx, pids)
+	return inject.ReleaseSeized(ctx, pids)
 }
 
 // waitUntraced waits for a CRIU whose agent was killed: that CRIU notices this and undoes its changes in

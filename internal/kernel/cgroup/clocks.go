@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // A thread reads clocks without entering the kernel, with code that the kernel has mapped into its process
@@ -54,8 +55,8 @@ func (c *Cgroup) freezeOutsideClocks(ctx context.Context) (at time.Time, err err
 	if err != nil || len(reading) == 0 {
 		return at, err
 	}
-	f := &finish{group: c, held: map[int]*kernel.Tracee{}}
-	kernel.AsTracer(func() bool {
+	f := &finish{group: c, held: map[int]*inject.Tracee{}}
+	inject.AsTracer(func() bool {
 		at, err = f.run(ctx, reading)
 		return f.release()
 	})
@@ -65,7 +66,7 @@ func (c *Cgroup) freezeOutsideClocks(ctx context.Context) (at time.Time, err err
 // finish holds threads of a group where they are not reading a clock, until none is.
 type finish struct {
 	group *Cgroup
-	held  map[int]*kernel.Tracee
+	held  map[int]*inject.Tracee
 }
 
 // run lets reading threads finish, while the group is thawed, and freezes it again. Each thread that was
@@ -110,7 +111,7 @@ func (f *finish) freeze(ctx context.Context) (time.Time, error) {
 // hold stops threads where they are not reading.
 func (f *finish) hold(ctx context.Context, reading []thread) error {
 	reading = slices.DeleteFunc(slices.Clone(reading), func(one thread) bool { return !f.seize(one) })
-	for pause := kernel.ShortestRun; ; pause = min(pause*2, kernel.LongestRun) {
+	for pause := inject.ShortestRun; ; pause = min(pause*2, inject.LongestRun) {
 		if err := f.halt(reading); err != nil {
 			return err
 		}
@@ -133,7 +134,7 @@ func (f *finish) hold(ctx context.Context, reading []thread) error {
 // seize traces a thread. It leaves out a thread that has ended, or that somebody else traces, which CRIU
 // would not dump either.
 func (f *finish) seize(one thread) bool {
-	t := &kernel.Tracee{PID: one.pid, TID: one.tid}
+	t := &inject.Tracee{PID: one.pid, TID: one.tid}
 	t.Seized = t.Ptrace(unix.PTRACE_SEIZE, 0, 0) == nil
 	if t.Seized {
 		f.held[one.tid] = t
@@ -196,7 +197,7 @@ type thread struct {
 
 // reading finds the threads of a frozen group that are in the middle of reading a clock, except held
 // threads.
-func (c *Cgroup) reading(held map[int]*kernel.Tracee) ([]thread, error) {
+func (c *Cgroup) reading(held map[int]*inject.Tracee) ([]thread, error) {
 	pids, err := c.Procs()
 	if err != nil {
 		return nil, err
@@ -255,7 +256,7 @@ func instructionOf(pid, tid int) (at uint64, computing bool) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "syscall")
 	line, err := os.ReadFile(path)
 	pause := kernel.NewBackoff()
-	for deadline := time.Now().Add(kernel.BusyPatience); err == nil &&
+	for deadline := time.Now().Add(inject.BusyPatience); err == nil &&
 		strings.HasPrefix(string(line), "running") &&
 		time.Now().Before(deadline); {
 		pause.Wait()

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // freezer stops the processes of a group: cgroup.freeze of version 2 (Linux 5.2), or freezer.state of
@@ -272,7 +273,7 @@ func aboutToSleep(thread string) bool {
 func waitsForChild(thread string) bool {
 	data, err := os.ReadFile(thread + "/syscall") // proc_pid_syscall(5)
 	number, _, _ := strings.Cut(string(data), " ")
-	return err == nil && slices.Contains(kernel.ForkSyscalls[:], number)
+	return err == nil && slices.Contains(inject.ForkSyscalls[:], number)
 }
 
 // Kill ends all processes of the group, frozen or not, held by a Seizure or not. It returns when all are
@@ -313,7 +314,7 @@ func (c *Cgroup) killOnce(ctx context.Context) (int, error) {
 	}
 	// A Seizure makes them stop once more on their way out (PTRACE_EVENT_EXIT), even if they are frozen in
 	// version 2.
-	if err := kernel.ReleaseSeized(ctx, pids); err != nil {
+	if err := inject.ReleaseSeized(ctx, pids); err != nil {
 		return 0, err
 	}
 	if c.freeze.unified {

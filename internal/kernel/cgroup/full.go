@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 )
 
 // CRIU opens a memfd and a socket in each process that it dumps (compel/src/lib/infect.c of 4.2). In a
@@ -81,7 +82,7 @@ func (c *Cgroup) LacksDescriptors() (bool, error) {
 func CheckDescriptor(pid int) error {
 	limit, ok := descriptorLimit(pid)
 	if one := (fullProcess{pid, limit.Cur}); ok && one.goesOn() {
-		return fmt.Errorf("%w: %s", kernel.ErrUntraceable, one)
+		return fmt.Errorf("%w: %s", inject.ErrUntraceable, one)
 	}
 	return nil
 }

@@ -20,13 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/inject"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) > 1 && os.Args[1] == kernel.SeizureCommand:
-		os.Exit(kernel.SeizureMain(os.Stdin, os.Stdout))
+	case len(os.Args) > 1 && os.Args[1] == inject.SeizureCommand:
+		os.Exit(inject.SeizureMain(os.Stdin, os.Stdout))
 	case os.Getenv(envThreads) != "":
 		countInThreads()
 	}
@@ -170,7 +171,7 @@ func (p *threaded) held(t *testing.T) {
 	t.Helper()
 	_, err := p.group.Freeze(t.Context())
 	kerneltest.Must(t, err)
-	s, err := kernel.StartSeizure()
+	s, err := inject.StartSeizure()
 	kerneltest.Must(t, err)
 	n, err := s.Hold([]int{p.pid})
 	if kerneltest.Must(t, err); n <= threads {
@@ -234,7 +235,7 @@ func TestSeizedKilled(t *testing.T) {
 			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
 				t.Fatalf("it was killed and thawed, and has %q, %v; had %q", after, err, before)
 			}
-			kerneltest.Must(t, kernel.ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, inject.ReleaseSeized(t.Context(), []int{p.pid}))
 			p.awaitEnd(t)
 		})
 	}
@@ -251,11 +252,11 @@ func TestSeizedWithoutLeader(t *testing.T) {
 			before, err := p.read()
 			kerneltest.Must(t, err)
 			kerneltest.Must(t, p.group.Thaw())
-			if !kernel.Seized(p.pid) {
+			if !inject.Seized(p.pid) {
 				t.Error("it is not held")
 			}
-			kerneltest.Must(t, kernel.ReleaseSeized(t.Context(), []int{p.pid}))
-			if kernel.Seized(p.pid) {
+			kerneltest.Must(t, inject.ReleaseSeized(t.Context(), []int{p.pid}))
+			if inject.Seized(p.pid) {
 				t.Error("it is held after it was released")
 			}
 			for until := time.Now().Add(20 * time.Second); ; {
@@ -402,8 +403,8 @@ func TestSeizedThawed(t *testing.T) {
 			if after, err := p.read(); err != nil || !bytes.Equal(before, after) {
 				t.Errorf("it ran: %q, %v; had %q", after, err, before)
 			}
-			kerneltest.Must(t, kernel.ReleaseSeized(t.Context(), []int{p.pid}))
-			kerneltest.Must(t, kernel.ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, inject.ReleaseSeized(t.Context(), []int{p.pid}))
+			kerneltest.Must(t, inject.ReleaseSeized(t.Context(), []int{p.pid}))
 			kerneltest.Must(t, p.group.Thaw())
 			for until := time.Now().Add(20 * time.Second); ; {
 				after, err := p.read()
@@ -422,17 +423,17 @@ func TestSeizedThawed(t *testing.T) {
 // TestSeizureUnused checks that a Seizure that holds nothing ends with the process that started it, and
 // that a Seizure whose processes are gone ends by itself.
 func TestSeizureUnused(t *testing.T) {
-	unused, err := kernel.StartSeizure()
+	unused, err := inject.StartSeizure()
 	kerneltest.Must(t, err)
 	kerneltest.Must(t, unused.Close())
 	gone := exec.Command("true")
 	kerneltest.Must(t, gone.Run())
-	idle, err := kernel.StartSeizure()
+	idle, err := inject.StartSeizure()
 	kerneltest.Must(t, err)
 	if n, err := idle.Hold([]int{gone.Process.Pid}); n != 0 || err != nil {
 		t.Errorf("%d threads of a process that is gone are held, %v", n, err)
 	}
-	for _, one := range []*kernel.Seizure{unused, idle} {
+	for _, one := range []*inject.Seizure{unused, idle} {
 		select {
 		case <-one.Ended:
 		case <-time.After(20 * time.Second):

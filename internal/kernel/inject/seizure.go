@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // SeizureCommand is the hidden command of this program that holds frozen processes: see SeizureMain.
@@ -59,7 +61,7 @@ func StartSeizure() (*Seizure, error) {
 		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, errors.Join(err, stdin.Close(), in.Close()))
 	}
 	s.in, s.out, cmd.Stdin, cmd.Stdout = in, out, stdin, stdout
-	if err = errors.Join(StartLasting(cmd), stdin.Close(), stdout.Close()); err != nil {
+	if err = errors.Join(kernel.StartLasting(cmd), stdin.Close(), stdout.Close()); err != nil {
 		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, errors.Join(err, s.Close()))
 	}
 	go func() {
@@ -135,7 +137,7 @@ func warmSeizure() {
 
 // seizeThreads traces and stops all threads of a process. An ended process has none.
 func seizeThreads(pid int) (seized int, err error) {
-	all, err := ThreadsOf(pid)
+	all, err := kernel.ThreadsOf(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -157,7 +159,7 @@ func seizeThreads(pid int) (seized int, err error) {
 // hasEndedOrIsHeld reports whether a thread is gone, or a zombie, which nobody can trace, or held by
 // another Seizure.
 func hasEndedOrIsHeld(tid int) bool {
-	p, err := ReadProcess(tid)
+	p, err := kernel.ReadProcess(tid)
 	return err != nil || p.State == 'Z' || p.State == 'X' || p.Tracer != 0 && isSeizure(p.Tracer)
 }
 
@@ -174,7 +176,7 @@ func isSeizure(pid int) bool {
 func ReleaseSeized(ctx context.Context, pids []int) error {
 	var seen []int
 	for _, pid := range pids {
-		for _, tracer := range Tracers(pid) {
+		for _, tracer := range kernel.Tracers(pid) {
 			if slices.Contains(pids, tracer) || slices.Contains(seen, tracer) {
 				continue
 			}
@@ -188,12 +190,12 @@ func ReleaseSeized(ctx context.Context, pids []int) error {
 }
 
 // Seized reports whether a Seizure holds a thread of a process.
-func Seized(pid int) bool { return slices.ContainsFunc(Tracers(pid), isSeizure) }
+func Seized(pid int) bool { return slices.ContainsFunc(kernel.Tracers(pid), isSeizure) }
 
 // endSeizure kills a process if it is a Seizure, and waits for its end. Then the kernel has released the
 // traced threads.
 func endSeizure(ctx context.Context, pid int) error {
-	pidfd, err := PidfdOpen(pid)
+	pidfd, err := kernel.PidfdOpen(pid)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
@@ -204,10 +206,10 @@ func endSeizure(ctx context.Context, pid int) error {
 	if !isSeizure(pid) { // checked after the descriptor was opened, so its PID cannot be reused
 		return nil // a CRIU, or a debugger
 	}
-	if err := PidfdKill(pidfd); err != nil {
+	if err := kernel.PidfdKill(pidfd); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, seizurePatience)
 	defer cancel()
-	return PidfdWait(ctx, pidfd)
+	return kernel.PidfdWait(ctx, pidfd)
 }

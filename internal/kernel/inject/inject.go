@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"encoding/binary"
@@ -11,6 +11,13 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
+)
+
+const (
+	// A held thread runs for this long before it is checked again.
+	ShortestRun, LongestRun = 50 * time.Microsecond, 5 * time.Millisecond
 )
 
 // ErrUntraceable is wrapped by the errors of OpenUserfault when a process cannot be stopped and examined:
@@ -28,38 +35,9 @@ const (
 	// spins is the number of checks before sleeping: some 50 microseconds.
 	spins = 100
 
-	eventStop      = 128  // PTRACE_EVENT_STOP
-	syscallStop    = 0x80 // added to SIGTRAP by PTRACE_O_TRACESYSGOOD
-	uffdUserModeOK = 1    // UFFD_USER_MODE_ONLY (Linux 5.11): needs no privilege
+	eventStop   = 128  // PTRACE_EVENT_STOP
+	syscallStop = 0x80 // added to SIGTRAP by PTRACE_O_TRACESYSGOOD
 )
-
-// OpenUserfault opens a userfaultfd in a process, as if the process had, and returns a descriptor of it;
-// the process keeps none. It stops one thread of the process for the returned time, well under a
-// millisecond.
-//
-// What happens to the thread: PTRACE_SEIZE, PTRACE_INTERRUPT, two system calls (userfaultfd, close) at a
-// system call instruction that its memory has anyway, then its registers and signal mask are restored, and
-// PTRACE_DETACH. The kernel restarts an interrupted system call. No signal is sent. Pages at the end of the
-// stack that were never used may be written and become zero again; they are the way back of the thread if
-// the caller dies meanwhile (tracee.protect).
-func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
-	type result struct {
-		fd      int
-		stopped time.Duration
-		err     error
-	}
-	var r result
-	AsTracer(func() bool {
-		t := &Tracee{PID: pid}
-		r.fd, r.err = t.openUserfault()
-		r.stopped = t.stopped
-		return !t.Seized
-	})
-	if r.err != nil {
-		return -1, r.stopped, fmt.Errorf("open a userfaultfd in process %d: %w", pid, whenGone(r.err))
-	}
-	return r.fd, r.stopped, nil
-}
 
 // AsTracer runs a function in a separate thread. A tracer is a thread: if it cannot release a thread that
 // does not stop, it must end, and then the kernel releases it. The function reports whether it has released
@@ -90,11 +68,11 @@ type Tracee struct {
 	regs    registers
 	mask    uint64 // signals that it blocks
 	gadget  gadgets
-	shadow  bool      // it has a shadow stack
-	stack   Mapping   // of the first thread
-	heal    healing   // its way back
-	scratch uint64    // memory of the way back for arguments of system calls; 0: none
-	wrote   PageRange // memory that was written
+	shadow  bool             // it has a shadow stack
+	stack   kernel.Mapping   // of the first thread
+	heal    healing          // its way back
+	scratch uint64           // memory of the way back for arguments of system calls; 0: none
+	wrote   kernel.PageRange // memory that was written
 	since   time.Time
 	stopped time.Duration
 	before  func() // called before each request to the kernel: tests end the tracer there
@@ -103,78 +81,16 @@ type Tracee struct {
 // errMoved means that a process called execve while it was being examined.
 var errMoved = errors.New("its code is not what it was a moment ago")
 
-// attachTries is how often a process may call execve meanwhile.
-const attachTries = 5
-
-func (t *Tracee) openUserfault() (int, error) {
-	pidfd, err := PidfdOpen(t.PID)
-	if err != nil {
-		return -1, err
-	}
-	defer pidfd.Close()
-	for try := 1; ; try++ {
-		fd, err := t.tryUserfault(pidfd)
-		if !errors.Is(err, errMoved) || try == attachTries {
-			return fd, err
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func (t *Tracee) tryUserfault(pidfd *os.File) (int, error) {
-	if err := t.look(); err != nil {
-		return -1, err
-	}
-	var err error
-	if t.TID, err = liveThread(t.PID); err != nil {
-		return -1, err
-	}
-	left := t.leftovers()
-	if err := t.stop(); err != nil {
-		return -1, err
-	}
-	fd, err := t.takeUserfault(pidfd, left)
-	if e := t.Release(); e != nil && err == nil {
-		err = e
-		_ = unix.Close(fd) // useless without its process
-	}
-	return fd, err
-}
-
-// takeUserfault does the work while the thread is stopped.
-func (t *Tracee) takeUserfault(pidfd *os.File, leftovers []uint64) (int, error) {
-	if err := t.save(); err != nil {
-		return -1, err
-	}
-	if err := t.confirm(); err != nil {
-		return -1, err
-	}
-	_ = t.protect() // on an error the thread has no way back
-	for _, fd := range leftovers {
-		_, _ = t.syscall(unix.SYS_CLOSE, fd) // or it was closed meanwhile
-	}
-	theirs, err := t.syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|uffdUserModeOK)
-	if err != nil {
-		return -1, fmt.Errorf("userfaultfd: %w", err)
-	}
-	fd, err := PidfdGetfd(pidfd, int(theirs))
-	if _, e := t.syscall(unix.SYS_CLOSE, theirs); e != nil && err == nil {
-		err = fmt.Errorf("close descriptor %d in the process: %w", theirs, e)
-		_ = unix.Close(fd) // it was never used
-	}
-	return fd, err
-}
-
 // liveThread returns a thread of the process that has not ended: the first may end before the others.
 func liveThread(pid int) (int, error) {
-	p, err := ReadProcess(pid)
+	p, err := kernel.ReadProcess(pid)
 	if err != nil {
 		return 0, err
 	}
 	if p.State != 'Z' {
 		return pid, nil
 	}
-	threads, err := ThreadsOf(pid)
+	threads, err := kernel.ThreadsOf(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -240,7 +156,7 @@ func (t *Tracee) seize() error {
 		// Seccomp filters can be suspended only with CAP_SYS_ADMIN and CONFIG_CHECKPOINT_RESTORE, and not
 		// by a process that has a filter itself. Otherwise the filter decides about userfaultfd, and may
 		// decide to kill.
-		mode, e := ThreadStatus(t.TID, "Seccomp")
+		mode, e := kernel.ThreadStatus(t.TID, "Seccomp")
 		if e != nil {
 			return e
 		}
@@ -262,7 +178,7 @@ func (t *Tracee) seize() error {
 
 // tracedBy explains why a process cannot be traced, if it is because another one does.
 func tracedBy(pid int) string {
-	p, err := ReadProcess(pid)
+	p, err := kernel.ReadProcess(pid)
 	if err != nil || p.Tracer == 0 {
 		return ""
 	}
@@ -272,7 +188,7 @@ func tracedBy(pid int) string {
 // wait returns the status of the stopped thread (waitpid(2)). It spins at first, because it usually waits
 // only microseconds.
 func (t *Tracee) wait() (int, error) {
-	pause := NewBackoff()
+	pause := kernel.NewBackoff()
 	for start, round := time.Now(), 0; ; round++ {
 		var status unix.WaitStatus
 		got, err := unix.Wait4(t.TID, &status, unix.WNOHANG|unix.WALL, nil)
@@ -298,7 +214,7 @@ func (t *Tracee) wait() (int, error) {
 
 // runnable reports whether the thread would run if it got a processor.
 func (t *Tracee) runnable() bool {
-	p, err := ReadProcess(t.TID)
+	p, err := kernel.ReadProcess(t.TID)
 	return err == nil && p.State == 'R'
 }
 
@@ -374,7 +290,7 @@ func (t *Tracee) close(fd uint64) error {
 }
 
 // writeMessage writes a struct msghdr, with control data elsewhere, for recvmsg(2) of one descriptor.
-func (t *Tracee) writeMessage(at, control uint64) error {
+func writeMessage(t *Tracee, at, control uint64) error {
 	const header, vector = unix.SizeofMsghdr, int(unsafe.Sizeof(unix.Iovec{}))
 	message := make([]byte, header+vector+8) // 8: a byte of data, and padding
 	put := func(offset int, value uint64) { binary.NativeEndian.PutUint64(message[offset:], value) }
@@ -392,7 +308,7 @@ func (t *Tracee) writeMessage(at, control uint64) error {
 }
 
 // receivedDescriptor reads the descriptor that recvmsg(2) has received (unix(7), SCM_RIGHTS).
-func (t *Tracee) receivedDescriptor(control uint64) (uint64, error) {
+func receivedDescriptor(t *Tracee, control uint64) (uint64, error) {
 	b := make([]byte, unix.CmsgSpace(4))
 	if err := t.read(control, b); err != nil {
 		return 0, err

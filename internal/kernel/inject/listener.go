@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // ProtocolMPTCP is IPPROTO_MPTCP of include/uapi/linux/in.h.
@@ -84,7 +86,7 @@ type replacement struct {
 	pid      int
 	procs    func() ([]int, error)
 	pidfd    *os.File
-	watch    *TCPWatch
+	watch    *kernel.TCPWatch
 	old, new int  // descriptors of this process, 0 if there is none
 	shares   bool // the old one has our SO_REUSEPORT; its own value:
 	reuse    int
@@ -100,17 +102,17 @@ func (r *replacement) step() {
 
 // open opens the process and its listener.
 func (r *replacement) open(fd int) (err error) {
-	if r.pidfd, err = PidfdOpen(r.pid); err != nil {
+	if r.pidfd, err = kernel.PidfdOpen(r.pid); err != nil {
 		return err
 	}
-	if r.old, err = PidfdGetfd(r.pidfd, fd); err != nil {
+	if r.old, err = kernel.PidfdGetfd(r.pidfd, fd); err != nil {
 		r.old = 0
 		return err
 	}
 	if err := inNetworkOf(r.pid, r.old); err != nil {
 		return err
 	}
-	if r.watch, err = OpenTCPWatch(r.pid); err != nil {
+	if r.watch, err = kernel.OpenTCPWatch(r.pid); err != nil {
 		return err
 	}
 	return unix.Fstat(r.old, &r.status)
@@ -203,7 +205,7 @@ func CheckListener(pid, fd int) error {
 // others. SO_REUSEPORT alone does not say so: a caller of ReplaceListener that dies in the middle leaves it
 // behind.
 func SharesPort(pid, fd int) (bool, error) {
-	watch, err := OpenTCPWatch(pid)
+	watch, err := kernel.OpenTCPWatch(pid)
 	if err != nil {
 		return false, err
 	}
@@ -211,7 +213,7 @@ func SharesPort(pid, fd int) (bool, error) {
 	return sharesPort(watch, fd)
 }
 
-func sharesPort(watch *TCPWatch, fd int) (bool, error) {
+func sharesPort(watch *kernel.TCPWatch, fd int) (bool, error) {
 	option, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT)
 	if err != nil || option == 0 {
 		return false, err
@@ -220,7 +222,7 @@ func sharesPort(watch *TCPWatch, fd int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	n, err := watch.listeners(address)
+	n, err := watch.Listeners(address)
 	return n > 1, err
 }
 
@@ -247,7 +249,7 @@ func (r *replacement) socket() error {
 	if err != nil {
 		return err
 	}
-	fd, err := socketIn(r.pid, family, unix.SOCK_STREAM, unix.IPPROTO_TCP)
+	fd, err := kernel.SocketIn(r.pid, family, unix.SOCK_STREAM, unix.IPPROTO_TCP)
 	if err != nil {
 		return err
 	}

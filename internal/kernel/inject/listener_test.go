@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"bufio"
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // envServer makes the test program a server of this kind.
@@ -294,12 +296,12 @@ func checkReplaced(t *testing.T, pid, fd int) {
 // checkReplacedWith is checkReplaced for a listener whose SO_REUSEPORT is known.
 func checkReplacedWith(t *testing.T, pid, fd, reuse int) {
 	t.Helper()
-	pidfd, err := PidfdOpen(pid)
+	pidfd, err := kernel.PidfdOpen(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pidfd.Close()
-	socket, err := PidfdGetfd(pidfd, fd)
+	socket, err := kernel.PidfdGetfd(pidfd, fd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,13 +323,13 @@ func checkReplacedWith(t *testing.T, pid, fd, reuse int) {
 // listenerOf finds the listening socket of a process.
 func listenerOf(t *testing.T, pid int) (fds []int, inode uint64) {
 	t.Helper()
-	pidfd, err := PidfdOpen(pid)
+	pidfd, err := kernel.PidfdOpen(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pidfd.Close()
 	for fd := range highListener + 1 {
-		socket, err := PidfdGetfd(pidfd, fd)
+		socket, err := kernel.PidfdGetfd(pidfd, fd)
 		if err != nil {
 			continue
 		}
@@ -403,12 +405,12 @@ func TestReplaceListenerReuse(t *testing.T) {
 // setOption sets an option of a socket of a process.
 func setOption(t *testing.T, pid, fd, option int) {
 	t.Helper()
-	pidfd, err := PidfdOpen(pid)
+	pidfd, err := kernel.PidfdOpen(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pidfd.Close()
-	socket, err := PidfdGetfd(pidfd, fd)
+	socket, err := kernel.PidfdGetfd(pidfd, fd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,12 +425,12 @@ func setOption(t *testing.T, pid, fd, option int) {
 func TestReplaceListenerOfTwo(t *testing.T) {
 	pid, address := startServer(t, byGo)
 	fds, inode := listenerOf(t, pid)
-	pidfd, err := PidfdOpen(pid)
+	pidfd, err := kernel.PidfdOpen(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pidfd.Close()
-	mine, err := PidfdGetfd(pidfd, fds[0])
+	mine, err := kernel.PidfdGetfd(pidfd, fds[0])
 	if err != nil {
 		t.Fatal(err)
 	}

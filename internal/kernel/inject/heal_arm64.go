@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"encoding/binary"
@@ -37,7 +37,7 @@ type healing struct {
 }
 
 // layOut makes the image of the way back for this address.
-func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
+func (t *Tracee) layOut(image []byte, at uint64) (healing, error) {
 	frame := image[healSlack:]
 	if len(frame) < frameSize {
 		return healing{}, errors.New("no room for a signal frame")
@@ -57,7 +57,7 @@ const (
 func wayTo(frame uint64) healing { return healing{frame: frame} }
 
 // layOutCall fills the frame of a system call, after which the thread continues on a way.
-func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments [5]uint64) {
+func (t *Tracee) layOutCall(frame []byte, way healing, number uint64, arguments [5]uint64) {
 	r := t.regs
 	r.call(t.gadget, way, number, arguments)
 	fillFrame(frame, r, ^uint64(0))
@@ -77,7 +77,7 @@ func fillFrame(frame []byte, r registers, mask uint64) {
 
 // floatingPoint writes the record of the floating point unit and, if they are in use, that of the scalable
 // vectors.
-func (t *tracee) floatingPoint(records []byte) error {
+func (t *Tracee) floatingPoint(records []byte) error {
 	state := make([]byte, fpsimdSize) // the vectors, then FPSR and FPCR, which come first in the record
 	if n, err := t.registerSet(ntFPRegisters, state); err != nil || n < fpsimdSize-8 {
 		return fmt.Errorf("read the floating point registers: %d bytes, %w", n, err)
@@ -95,7 +95,7 @@ func (t *tracee) floatingPoint(records []byte) error {
 
 // vectors writes struct sve_context, if the thread uses these registers; the kernel discards them in a
 // system call.
-func (t *tracee) vectors(record []byte) error {
+func (t *Tracee) vectors(record []byte) error {
 	state := make([]byte, 16<<10)
 	n, err := t.registerSet(ntSVE, state)
 	if err != nil || n < sveHeader || binary.LittleEndian.Uint16(state[12:])&sveRegisters == 0 {
@@ -114,9 +114,9 @@ func (t *tracee) vectors(record []byte) error {
 }
 
 // registerSet reads a set of registers and returns its length.
-func (t *tracee) registerSet(number uintptr, into []byte) (int, error) {
+func (t *Tracee) registerSet(number uintptr, into []byte) (int, error) {
 	v := unix.Iovec{Base: &into[0]}
 	v.SetLen(len(into))
-	err := t.ptrace(unix.PTRACE_GETREGSET, number, uintptr(unsafe.Pointer(&v)))
+	err := t.Ptrace(unix.PTRACE_GETREGSET, number, uintptr(unsafe.Pointer(&v)))
 	return int(v.Len), err
 }

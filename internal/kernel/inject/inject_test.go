@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
@@ -35,7 +36,7 @@ func TestOpenUserfault(t *testing.T) {
 					t.Fatal(err)
 				}
 				longest, total = max(longest, stopped), total+stopped
-				w, err := NewWriteProtect(fd)
+				w, err := kernel.NewWriteProtect(fd)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -65,7 +66,7 @@ func TestDyingTracer(t *testing.T) {
 			select {}
 		}
 	}}
-	if _, err := tr.openUserfault(); err != nil {
+	if _, err := openUserfault(tr); err != nil {
 		t.Fatal(err)
 	}
 	if tr.heal == (healing{}) {
@@ -150,7 +151,7 @@ func TestVfork(t *testing.T) {
 	p := kerneltest.StartProgram(t, "main-parent")
 	for refused, deadline := 0, time.Now().Add(time.Minute); refused < 2; {
 		p.Until(func() string {
-			if process, err := ReadProcess(p.PID()); err != nil || process.State != 'D' {
+			if process, err := kernel.ReadProcess(p.PID()); err != nil || process.State != 'D' {
 				return fmt.Sprintf("the parent does not wait: %c, %v", process.State, err)
 			}
 			return ""

@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"encoding/binary"
@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 const (
@@ -77,7 +79,7 @@ func (t *Tracee) write(at uint64, data []byte) error {
 		return fmt.Errorf("write to its memory: %w", err)
 	}
 	if end := at + uint64(len(data)); at < t.wrote.Start || end > t.wrote.End {
-		t.wrote = PageRange{Start: at, End: end}
+		t.wrote = kernel.PageRange{Start: at, End: end}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"encoding/binary"
@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // places are a process's descriptors and watches of a listener.
@@ -51,7 +53,7 @@ func (r *replacement) place(t *Tracee, listener int, at places) (begun bool, err
 	if s.frames != 0 {
 		control = s.argument(take+1) - unix.SizeofCmsghdr // the descriptor becomes the argument of dup3
 	}
-	if err := t.writeMessage(t.scratch+messageAt, control); err != nil {
+	if err := writeMessage(t, t.scratch+messageAt, control); err != nil {
 		return false, errors.Join(err, t.close(far))
 	}
 	s.calls[take].ready = func() error {
@@ -59,7 +61,7 @@ func (r *replacement) place(t *Tracee, listener int, at places) (begun bool, err
 		return sendListener(near, listener)
 	}
 	s.calls[take].done = func() error {
-		theirs, err := t.receivedDescriptor(control)
+		theirs, err := receivedDescriptor(t, control)
 		if err != nil {
 			return err
 		}
@@ -87,7 +89,7 @@ func (r *replacement) pair(t *Tracee) (near int, far uint64, err error) {
 		return 0, 0, err
 	}
 	far = uint64(ends[1])
-	near, err = PidfdGetfd(r.pidfd, int(ends[0]))
+	near, err = kernel.PidfdGetfd(r.pidfd, int(ends[0]))
 	if err = errors.Join(err, t.close(uint64(ends[0]))); err != nil {
 		return 0, 0, errors.Join(err, t.close(far))
 	}

@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"encoding/binary"

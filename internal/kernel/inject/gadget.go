@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // gadgetWindow is how much of a mapping is searched at a time, and gadgetLimit how much in total.
@@ -49,8 +51,9 @@ func (t *Tracee) confirm() error {
 // look finds, before the thread is stopped, the required parts of the process's memory: instructions in its
 // code, and the stack of its first thread. Every program has a system call instruction somewhere.
 func (t *Tracee) look() error {
-	t.gadget, t.stack, t.heal, t.scratch, t.wrote = gadgets{}, Mapping{}, healing{}, 0, PageRange{}
-	space, err := OpenAddressSpace(t.PID)
+	t.gadget, t.stack, t.heal, t.scratch, t.wrote = gadgets{}, kernel.Mapping{}, healing{}, 0,
+		kernel.PageRange{}
+	space, err := kernel.OpenAddressSpace(t.PID)
 	if err != nil {
 		return err
 	}
@@ -62,23 +65,24 @@ func (t *Tracee) look() error {
 	if len(all) == 0 {
 		return fs.ErrNotExist
 	}
-	if i := slices.IndexFunc(all, func(m Mapping) bool { return m.Name == "[stack]" }); i >= 0 {
+	if i := slices.IndexFunc(all, func(m kernel.Mapping) bool { return m.Name == "[stack]" }); i >= 0 {
 		t.stack = all[i]
 	}
 	if t.shadow, err = hasShadowStack(t.PID); err != nil {
 		return err
 	}
-	code := slices.DeleteFunc(all, func(m Mapping) bool {
+	code := slices.DeleteFunc(all, func(m kernel.Mapping) bool {
 		return !m.Executable || !m.Readable ||
 			m.Name == "[vsyscall]"
 	})
-	slices.SortStableFunc(code, func(a, b Mapping) int { return cmp.Compare(codeRank(a), codeRank(b)) })
+	slices.SortStableFunc(code,
+		func(a, b kernel.Mapping) int { return cmp.Compare(codeRank(a), codeRank(b)) })
 	r := space.Reader()
 	window := make([]byte, gadgetWindow)
 	budget := gadgetLimit
 	for _, m := range code {
 		for at := m.Start; at < m.End && budget > 0 && !t.gadget.complete(); at += gadgetWindow {
-			n, err := r.Read([]PageRange{{Start: at, End: min(at+gadgetWindow, m.End)}},
+			n, err := r.Read([]kernel.PageRange{{Start: at, End: min(at+gadgetWindow, m.End)}},
 				window[:min(gadgetWindow, m.End-at)])
 			if err != nil {
 				return err
@@ -110,7 +114,7 @@ func is32Bit(pid int) bool {
 }
 
 // codeRank puts those mappings first that are likely to have the instructions.
-func codeRank(m Mapping) int {
+func codeRank(m kernel.Mapping) int {
 	switch {
 	case strings.Contains(m.Name, "/libc") || strings.Contains(m.Name, "/ld-musl"):
 		return 0
@@ -123,6 +127,6 @@ func codeRank(m Mapping) int {
 
 // hasShadowStack reports whether the processor checks returns (Documentation/arch/x86/shstk.rst).
 func hasShadowStack(pid int) (bool, error) {
-	features, err := ThreadStatus(pid, "x86_Thread_features")
+	features, err := kernel.ThreadStatus(pid, "x86_Thread_features")
 	return strings.Contains(features, "shstk"), err
 }

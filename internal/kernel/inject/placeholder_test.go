@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"encoding/binary"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
@@ -120,7 +121,7 @@ func collected(t *testing.T, pid int) unix.WaitStatus {
 // the placeholder's parent learns of its end.
 func TestPIDPlaceholder(t *testing.T) {
 	f, c := startPlaceholder(t), startCloner(t, uint64(unix.SIGCHLD))
-	process, err := ReadProcess(f.PID())
+	process, err := kernel.ReadProcess(f.PID())
 	if err != nil || process.Parent != os.Getpid() {
 		t.Fatalf("it is %+v: %v", process, err)
 	}

@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ func GiveFiles(pid int, files []*os.File) ([]int, error) {
 	var err error
 	AsTracer(func() bool {
 		t := &Tracee{PID: pid, TID: pid}
-		fds, err = t.giveFiles(files)
+		fds, err = giveFiles(t, files)
 		return !t.Seized
 	})
 	if err != nil {
@@ -27,7 +27,7 @@ func GiveFiles(pid int, files []*os.File) ([]int, error) {
 	return fds, nil
 }
 
-func (t *Tracee) giveFiles(files []*os.File) (fds []int, err error) {
+func giveFiles(t *Tracee, files []*os.File) (fds []int, err error) {
 	if err := t.look(); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"errors"
@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // TestReplaceListenerFails makes the exchange fail at the last descriptor: a limit forbids its number. The
@@ -141,14 +143,14 @@ func serves(t *testing.T, pid int, address string) {
 			t.Fatal(err)
 		}
 	}
-	w, err := OpenTCPWatch(pid)
+	w, err := kernel.OpenTCPWatch(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
 	deadline := time.Now().Add(time.Minute)
 	for n := 0; n != 1; time.Sleep(time.Millisecond) {
-		n, err = w.listeners(netip.MustParseAddrPort(address))
+		n, err = w.Listeners(netip.MustParseAddrPort(address))
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("%d listeners, %v", n, err)
 		}

@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"errors"
@@ -6,13 +6,15 @@ import (
 	"io/fs"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // holding is a process whose threads are all stopped. Its first thread can be made to make system calls.
 type holding struct {
 	pid    int
 	held   map[int]*Tracee // by thread; after release, those that it could not release
-	before func()          // see tracee
+	before func()          // see Tracee
 }
 
 // stop stops all threads, including those that others start meanwhile.
@@ -49,7 +51,7 @@ func (h *holding) stop() error {
 
 // stopOthers stops the threads that are not stopped yet, and reports whether there were any.
 func (h *holding) stopOthers() (more bool, err error) {
-	threads, err := ThreadsOf(h.pid)
+	threads, err := kernel.ThreadsOf(h.pid)
 	if err != nil {
 		return false, err
 	}

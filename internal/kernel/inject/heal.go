@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"bytes"
@@ -61,7 +61,7 @@ func healBytes() int { return max(healSize, os.Getpagesize()) }
 // leftovers are descriptors that an earlier tracer has left behind when it died, as the mark at the end of
 // the stack shows: userfaultfds without any requested features, so that they are useless to the process as
 // well.
-func (t *Tracee) leftovers() []uint64 {
+func leftovers(t *Tracee) []uint64 {
 	if !t.marked() {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import "golang.org/x/sys/unix"
 
@@ -55,5 +55,5 @@ func (g *gadgets) list() []gadget {
 	}
 }
 
-// forkSyscalls are the numbers of clone and clone3.
-var forkSyscalls = [...]string{"220", "435"}
+// ForkSyscalls are the numbers of clone and clone3.
+var ForkSyscalls = [...]string{"220", "435"}

@@ -1,4 +1,4 @@
-package kernel
+package inject
 
 import (
 	"encoding/binary"
@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel"
 )
 
 // PIDPlaceholder is an idle process that reserves the PID of another process that does not exist yet.
@@ -29,7 +31,7 @@ type PIDPlaceholder struct {
 // StartPIDPlaceholder forks without exec (see Guard.start), so the placeholder has one thread and takes
 // almost no memory of its own. network is its network namespace.
 func StartPIDPlaceholder(network *os.File) (*PIDPlaceholder, error) {
-	life, err := PidfdOpen(os.Getpid())
+	life, err := kernel.PidfdOpen(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
@@ -220,19 +222,19 @@ func (p *PIDPlaceholder) HandOver(pid int) (done <-chan error, err error) {
 // that gets the PID, or until its end.
 func (p *PIDPlaceholder) follow(t *Tracee) error {
 	for {
-		signal, err := t.nextSyscall()
+		signal, err := nextSyscall(t)
 		if err != nil {
 			return err
 		}
 		var call syscallInfo
 		if signal == 0 {
-			if call, err = t.syscallInfo(); err != nil {
+			if call, err = readSyscallInfo(t); err != nil {
 				return err
 			}
 		}
 		if call.op == syscallEntry && call.words[0] == unix.SYS_CLONE3 {
 			var args cloneArgs
-			if err := t.readArgs(call.words[1], call.words[2], &args); err != nil {
+			if err := readArgs(t, call.words[1], call.words[2], &args); err != nil {
 				return err
 			}
 			if args.flags&unix.CLONE_NEWPID != 0 && args.setTIDSize == 1 &&
@@ -274,10 +276,10 @@ func (p *PIDPlaceholder) handOver(t *Tracee, at uint64, args cloneArgs) error {
 	if err := t.Ptrace(unix.PTRACE_SYSCALL, 0, 0); err != nil {
 		return err
 	}
-	if _, err := t.nextSyscall(); err != nil {
+	if _, err := nextSyscall(t); err != nil {
 		return err
 	}
-	result, err := t.syscallInfo()
+	result, err := readSyscallInfo(t)
 	if err == nil && int64(result.words[0]) < 0 {
 		err = fmt.Errorf("make a process with PID %d: %w", p.pid, syscall.Errno(-int64(result.words[0])))
 	}
@@ -287,15 +289,15 @@ func (p *PIDPlaceholder) handOver(t *Tracee, at uint64, args cloneArgs) error {
 // nextSyscall waits for the next stop of a process on its way to the entry or exit of a system call. A
 // signal stops the process, too, and is returned. nextSyscall does not collect an ended child, not even one
 // that is killed while it is stopped.
-func (t *Tracee) nextSyscall() (signal int, err error) {
+func nextSyscall(t *Tracee) (signal int, err error) {
 	for {
 		var info childInfo
-		err := t.awaitChange(&info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
+		err := awaitChange(t, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
 		if err != nil || isEnd(&info.Siginfo) {
 			t.Seized = false
 			return 0, errors.Join(err, errors.New("it has ended"))
 		}
-		err = t.awaitChange(&info, unix.WSTOPPED|unix.WNOHANG)
+		err = awaitChange(t, &info, unix.WSTOPPED|unix.WNOHANG)
 		if errors.Is(err, unix.ECHILD) || err == nil && info.Signo == 0 {
 			continue // it was killed meanwhile; the next wait reports the end
 		}
@@ -317,7 +319,7 @@ func (t *Tracee) nextSyscall() (signal int, err error) {
 }
 
 // awaitChange waits for a change of the thread's state. With WNOHANG, info is zero if there was none.
-func (t *Tracee) awaitChange(info *childInfo, options int) error {
+func awaitChange(t *Tracee, info *childInfo, options int) error {
 	for {
 		*info = childInfo{}
 		err := unix.Waitid(unix.P_PID, t.TID, &info.Siginfo, options|unix.WALL, nil)
@@ -368,7 +370,7 @@ type syscallInfo struct {
 
 const syscallEntry = 1 // PTRACE_SYSCALL_INFO_ENTRY
 
-func (t *Tracee) syscallInfo() (syscallInfo, error) {
+func readSyscallInfo(t *Tracee) (syscallInfo, error) {
 	var info syscallInfo
 	if err := t.Ptrace(unix.PTRACE_GET_SYSCALL_INFO, unsafe.Sizeof(info),
 		uintptr(unsafe.Pointer(&info))); err != nil {
@@ -378,7 +380,7 @@ func (t *Tracee) syscallInfo() (syscallInfo, error) {
 }
 
 // readArgs reads the arguments of clone3; programs may know fewer or more of them than this one.
-func (t *Tracee) readArgs(at, size uint64, args *cloneArgs) error {
+func readArgs(t *Tracee, at, size uint64, args *cloneArgs) error {
 	if size < uint64(unsafe.Sizeof(*args)) {
 		return nil
 	}
