@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/bench/predict"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
+	"github.com/godwit/godwit/internal/bench/switchover"
 	"github.com/godwit/godwit/internal/bench/testbed"
 	"github.com/godwit/godwit/internal/cli"
 	"github.com/godwit/godwit/internal/lab/workload/pages"
@@ -76,16 +77,16 @@ func newBenchSwitchoverCommand() *cobra.Command {
 	return benchInTurns{
 		suite: func(ctx context.Context, config testbed.Config) (results.Result, error) {
 			config.Memory = pages.Config{Size: size.Value, Rate: rate.Value, Hot: hot.Value}
-			return bench.Switchover(ctx, config)
+			return switchover.Run(ctx, config)
 		},
-		workloads: bench.WorkloadNames(), ways: bench.WayNames(),
+		workloads: switchover.Names(), ways: switchover.Ways(),
 		quick: "fewer runs, of fewer workloads, over one link each",
 		more: func(flags *pflag.FlagSet, config *testbed.Config) {
 			flags.Var(size, "memory", "move only a process with this much memory, such as 512MiB")
 			flags.Var(rate, "written", "with --memory: how much is written per second, such as 20MiB")
 			flags.Var(hot, "hot", "with --memory: size of the region that is written (default: all of it)")
 			flags.StringArrayVar(&config.Links, "link", nil,
-				"use only this link: "+strings.Join(bench.LinkNames(), ", "))
+				"use only this link: "+strings.Join(switchover.Links(), ", "))
 		},
 		command: cobra.Command{
 			Use:   "switchover",

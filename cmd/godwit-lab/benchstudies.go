@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/godwit/godwit/internal/bench"
 	"github.com/godwit/godwit/internal/bench/page"
 	"github.com/godwit/godwit/internal/bench/results"
+	"github.com/godwit/godwit/internal/bench/studies"
 	"github.com/godwit/godwit/internal/bench/testbed"
 )
 
@@ -54,7 +54,7 @@ func newBenchStudiesCommand() *cobra.Command {
 	var html string
 	return benchInTurns{
 		suite: func(ctx context.Context, config testbed.Config) (results.Result, error) {
-			result, err := bench.Studies(ctx, config)
+			result, err := studies.Run(ctx, config)
 			if html != "" && len(result.Rows) > 0 {
 				if writeErr := page.WriteFile(result, html); err == nil {
 					err = writeErr
@@ -62,7 +62,7 @@ func newBenchStudiesCommand() *cobra.Command {
 			}
 			return result, err
 		},
-		workloads: bench.StudyTitles(), ways: bench.StudyWays(),
+		workloads: studies.Names(), ways: studies.Ways(),
 		quick: "one run, of fewer ways, over one link each",
 		more: func(flags *pflag.FlagSet, config *testbed.Config) {
 			flags.StringVar(&html, "html", "", "write a page with charts to this file")

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/network"
 )
 
@@ -23,7 +23,7 @@ func (a *Admission) MemoryOf(ctx context.Context, id string) (int64, error) {
 	if container.PID == 0 {
 		return 0, fmt.Errorf("%w: %s", engine.ErrNotRunning, container.Definition.Name)
 	}
-	group, err := kernel.CgroupOf(container.PID)
+	group, err := cgroup.Of(container.PID)
 	if err != nil {
 		return 0, err
 	}

@@ -1,54 +1,36 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/departure"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/forecast"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/link"
-	"github.com/godwit/godwit/internal/transfer/volumes"
-	"github.com/godwit/godwit/internal/wire/identity"
 )
 
-// equip gives a move the work of its side.
-func (a *Agent) equip(m *move, definition engine.Definition, offer *api.Offer) {
-	spec := m.tracker.Spec
-	if spec.Side == migration.Source {
-		// it will only be undone, or finalised
-		work := newSource(a, m, definition, a.node(spec.Target), migration.Settings{})
-		work.slowed = true // after a crash nobody knows
-		m.take(work)
-	} else {
-		m.take(newTarget(a, m, definition, a.node(spec.Source), offer))
-	}
+// departing lets containers leave this node.
+type departing struct {
+	*departure.Departures
+	agent *Agent
 }
 
-// node finds a node that a journal names. If it is known no more it cannot be asked; what became of
-// the migration can still be decided by an operator.
-func (a *Agent) node(name string) identity.Node {
-	node, err := a.peers.Find(name)
-	if err != nil {
-		a.log.Warn("a migration names an unknown node", "node", name)
-		node = identity.Node{Name: name}
-	}
-	return node
-}
-
-// migrate begins to move a container away.
-func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *move, err error) {
-	spec, definition, node, err := a.specify(ctx, request)
+// Migrate implements rpc.Departing.
+func (d departing) Migrate(ctx context.Context, request *api.MigrateRequest) (m *migrate.Move, err error) {
+	a := d.agent
+	spec, definition, node, err := d.Specify(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	settings := settingsFor(request, spec.Mode)
-	demands, err := forecast.DemandsOf(request, settings, a.config.PostCopy, a.refusedModes(node.Name))
+	settings := departure.SettingsFor(request, spec.Mode)
+	demands, err := forecast.DemandsOf(request, settings, a.config.PostCopy, d.RefusedModes(node.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -81,18 +63,17 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err := a.spare.Keep(); err != nil {
 		return nil, err
 	}
-	m = newMove(a, a.moves.journal(spec.ID, definition), machine)
-	work := newSource(a, m, definition, node, settings)
-	work.auto, work.link = auto, work.newLink(early)
-	work.split = forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
+	m = a.moves.New(definition, machine)
+	split := forecast.NewSplit(a.config.PostCopy, demands.Settings, auto, foreseen)
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
-		work.split.Forbid(why) // rounds that do not converge would turn into that mode
+		split.Forbid(why) // rounds that do not converge would turn into that mode
 	}
-	m.take(work)
+	m.Take(newSource(a, newMove(m), definition, node,
+		preparation{settings: settings, early: early, auto: auto, split: split}))
 	if auto != nil {
-		m.tracker.Chose(auto.Choice, auto.Took)
+		m.Tracker.Chose(auto.Choice, auto.Took)
 	}
-	if err := a.moves.add(m); err != nil {
+	if err := a.moves.Add(m); err != nil {
 		return nil, err
 	}
 	a.samples.Stop(definition.ID)
@@ -100,88 +81,19 @@ func (a *Agent) migrate(ctx context.Context, request *api.MigrateRequest) (m *mo
 	if err != nil {
 		return nil, err
 	}
-	m.begin(actions)
+	m.Begin(actions)
 	if settings.Timeout > 0 {
-		m.limit(settings.Timeout)
+		m.Limit(settings.Timeout)
 	}
 	return m, nil
 }
 
-// settingsOf are the settings that a user has chosen.
-func settingsOf(request *api.MigrateRequest) migration.Settings {
-	return migration.Settings{
-		DowntimeTarget: seconds(request.DowntimeTargetSeconds), MaxRounds: int(request.MaxRounds),
-		Timeout: seconds(request.TimeoutSeconds), BandwidthLimit: request.BandwidthLimitBitsPerSecond,
-		OnNoConvergence: migration.NoConvergence(request.OnNoConvergence),
-		KeepResidual:    seconds(request.KeepFootprintSeconds),
-		Checkpoints:     int(request.Checkpoints),
-		MaxSplit:        seconds(request.MaxSplitSeconds), Spill: request.Spill,
-		NewInodes: request.NewInodes, Volumes: migration.JoinVolumeWays(request.Volumes),
-	}
-}
+// arrivals lets containers come to this node.
+type arrivals struct{ agent *Agent }
 
-// settingsFor completes the settings of a mode that specify has accepted them for.
-func settingsFor(request *api.MigrateRequest, mode migration.Mode) migration.Settings {
-	settings, _ := settingsOf(request).For(mode) // it was looked at
-	return settings
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// specify finds what a user means, and refuses what makes no sense.
-func (a *Agent) specify(ctx context.Context, request *api.MigrateRequest) (migration.Spec, engine.Definition,
-	identity.Node, error) {
-	fail := func(err error) (migration.Spec, engine.Definition, identity.Node, error) {
-		return migration.Spec{}, engine.Definition{}, identity.Node{}, err
-	}
-	settings := settingsOf(request)
-	mode, err := migration.ParseMode(request.Mode)
-	if err == nil {
-		settings, err = settings.For(mode)
-	}
-	if err != nil {
-		return fail(fmt.Errorf("%w: %w", errInvalid, err))
-	}
-	if request.Wait {
-		if err := a.awaitOver(ctx, request.Container); err != nil {
-			return fail(err)
-		}
-	}
-	container, err := a.idle(ctx, request.Container)
-	if err == nil {
-		container, err = a.adopter.Connected(ctx, container)
-	}
-	if err != nil {
-		return fail(err)
-	}
-	if err := volumes.CheckWays(container.Definition, settings.Volumes); err != nil {
-		return fail(err)
-	}
-	node, err := a.peers.Find(request.Node)
-	if err != nil {
-		return fail(err)
-	}
-	if err := migration.CheckRoute(a.self.Name, node.Name); err != nil {
-		return fail(fmt.Errorf("%w: %w", errRefused, err))
-	}
-	if err := a.rules().DepartureRefused(node.Name, mode, container.Definition); err != nil {
-		return fail(fmt.Errorf("%w: %w", errRefused, err))
-	}
-	if container.State != engine.Running {
-		return fail(fmt.Errorf("%w: %s is %s; only a running container can be migrated", engine.ErrNotRunning,
-			container.Definition.Name, container.State))
-	}
-	spec := migration.Spec{
-		ID: cmp.Or(request.Migration, randomHex(8)), Side: migration.Source,
-		Container: container.Definition.ID,
-		Name:      container.Definition.Name,
-		Source:    a.self.Name, Target: node.Name, Mode: mode, Started: time.Now().UTC(),
-	}
-	return spec, container.Definition, node, nil
-}
-
-// accept begins a migration that a peer offers.
-func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
+// Accept implements rpc.Arriving.
+func (r arrivals) Accept(from string, offer *api.Offer) (*migrate.Move, error) {
+	a := r.agent
 	if err := envelopes.CheckProtocol(from, offer); err != nil {
 		return nil, err
 	}
@@ -204,11 +116,11 @@ func (a *Agent) accept(from string, offer *api.Offer) (*move, error) {
 	if err := a.spare.Keep(); err != nil {
 		return nil, err
 	}
-	m := newMove(a, a.moves.journal(spec.ID, definition), machine)
-	a.equip(m, definition, offer)
-	if err := a.moves.add(m); err != nil {
+	m := a.moves.New(definition, machine)
+	m.Take(movingNode{a}.Work(m, definition, offer))
+	if err := a.moves.Add(m); err != nil {
 		return nil, err
 	}
-	m.begin(nil)
+	m.Begin(nil)
 	return m, nil
 }

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"github.com/godwit/godwit/internal/transfer/dump"
 	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/layers"
+	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/memory/precopy"
 	"github.com/godwit/godwit/internal/transfer/progress"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -17,12 +19,13 @@ func carried(counters stream.Counters) progress.Carried {
 		return bytes
 	}
 	c := progress.Carried{
-		Pages: sent(precopy.KindPages), Known: sent(kindKnown), State: sent(kindState, kindRefers),
+		Pages: sent(precopy.KindPages), Known: sent(dump.KindKnown),
+		State: sent(dump.KindState, dump.KindRefers),
 		Files: sent(files.KindRound), Layers: sent(layers.KindLayer, layers.KindParts, layers.KindPieces),
-		Metadata:     sent(kindFinal, kindStaged, precopy.KindKey, precopy.KindMap),
+		Metadata:     sent(link.KindFinal, link.KindStaged, precopy.KindKey, precopy.KindMap),
 		Uncompressed: progress.Uncompressed(counters),
 	}
-	for _, kind := range []string{kindState, kindKnown, kindRefers} {
+	for _, kind := range []string{dump.KindState, dump.KindKnown, dump.KindRefers} {
 		c.StateRaw += int64(counters.Sent[kind].RawBytes)
 	}
 	return c

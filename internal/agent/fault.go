@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/godwit/godwit/internal/migration"
 )
 
 // FaultKind is what goes wrong.
@@ -110,10 +112,10 @@ func pause(ctx context.Context, file string) error {
 	}
 }
 
-// fault makes happen what a test asked for at this point of a migration.
-func (m *move) fault(ctx context.Context, step, when string) error {
-	if !m.agent.config.Faults {
+// fault makes happen what a test asked for at a point of a migration.
+func (a *Agent) fault(ctx context.Context, side migration.Side, step, when string) error {
+	if !a.config.Faults {
 		return nil
 	}
-	return Fault{Side: string(m.tracker.Spec.Side), Step: step, When: when}.happen(ctx, m.agent.config.RunDir)
+	return Fault{Side: string(side), Step: step, When: when}.happen(ctx, a.config.RunDir)
 }

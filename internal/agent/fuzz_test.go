@@ -1,31 +1,12 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/transfer/state"
 )
-
-// FuzzFinal: the final marker of another node is refused, or compared with what has come.
-func FuzzFinal(f *testing.F) {
-	f.Add([]byte(`{"state":{"core-1.img":1}}`))
-	f.Add([]byte(`{"state":{"":-1}}`))
-	f.Add([]byte(`{"state":null}x`))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		marker, err := readFinal(bytes.NewReader(content))
-		if err != nil {
-			return
-		}
-		images := state.NewReceiver(t.TempDir(), 1)
-		if err := images.Check(marker.State); (err == nil) != (len(marker.State) == 0) {
-			t.Errorf("nothing has come, and the marker says %v: %v", marker.State, err)
-		}
-	})
-}
 
 // FuzzPlatform: what a node says of itself is compared, and what is said of that is of a length
 // that people read.

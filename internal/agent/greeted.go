@@ -16,25 +16,25 @@ type told struct {
 // greeted is this node as other nodes hear of it.
 type greeted struct{ agent *Agent }
 
-func (g greeted) Own() (*api.Overlay, error) { return g.agent.ownOverlay() }
+func (g greeted) Own() (*api.Overlay, error) { return overlay{g.agent}.own() }
 
 func (g greeted) KeyProof(other wireguard.Key, from, to string) ([]byte, error) {
 	return g.agent.network.Tunnel().KeyProof(other, from, to)
 }
 
-func (g greeted) Changed() { g.agent.setPeers() }
+func (g greeted) Changed() { setPeers(g.agent) }
 
-func (g greeted) Removed(node identity.Revocation) { g.agent.nodeRemoved(node) }
+func (g greeted) Removed(node identity.Revocation) { nodeRemoved(g.agent, node) }
 
 func (g greeted) Lost(node string) { g.agent.locations.DropNode(node) }
 
 func (g greeted) Back(node string) {
-	g.agent.moves.peerBack(node)
+	g.agent.moves.PeerBack(node)
 	go g.agent.guarded(func() { g.agent.leases.Repeat(node) })()
 }
 
 // nodeRemoved is called when this node hears that a node, perhaps this one, has been removed.
-func (a *Agent) nodeRemoved(one identity.Revocation) {
+func nodeRemoved(a *Agent, one identity.Revocation) {
 	if one.Number == a.self.Number {
 		a.log.Error("this node has been removed from its cluster: other nodes refuse its connections; its "+
 			"containers run on. To join again as a new node: \"godwit node join --force\"", "at", one.Time)

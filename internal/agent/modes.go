@@ -9,7 +9,8 @@ func (s *source) steps(mode migration.Mode) steps {
 		return append(steps{
 			{name: migration.StepExamine, do: untimed(stop.examineAnew)},
 			{name: migration.StepStage, do: with(s.stage, func() {})},
-			{migration.StepRounds, with(s.besideLayers, stop.checkpoints), migration.UndoRounds, s.untrack},
+			{migration.StepRounds, with(s.besideLayers, stop.checkpoints), migration.UndoRounds,
+				s.memory.Untrack},
 			{migration.StepPrepare, with(s.prepare, stop.prepareStop), migration.UndoPrepare, s.unprepare},
 			{migration.StepHold, untimed(stop.holdNew), migration.UndoHold, s.packets.ReleaseHere},
 			{migration.StepStop, untimed(s.anew.Stop), migration.UndoStop, s.anew.Revive},
@@ -19,13 +20,13 @@ func (s *source) steps(mode migration.Mode) steps {
 	return append(steps{
 		{name: migration.StepExamine, do: untimed(s.examine)},
 		{name: migration.StepStage, do: with(s.stage, s.frozen.StartKeeper)},
-		{migration.StepRounds, with(s.besideLayers, s.rounds), migration.UndoRounds, s.untrack},
+		{migration.StepRounds, with(s.besideLayers, s.rounds), migration.UndoRounds, s.memory.Untrack},
 		{migration.StepPrepare, with(s.prepare, s.prepareDump), migration.UndoPrepare, s.unprepare},
-		{migration.StepHold, untimed(s.holdPackets), migration.UndoHold, s.packets.ReleaseHere},
-		{migration.StepFreeze, s.freeze, migration.UndoFreeze, s.resume},
-		{name: migration.StepDump, do: untimed(s.dump)},
+		{migration.StepHold, untimed(s.dump.Hold), migration.UndoHold, s.packets.ReleaseHere},
+		{migration.StepFreeze, untimed(s.dump.Freeze), migration.UndoFreeze, s.resume},
+		{name: migration.StepDump, do: untimed(s.writeState)},
 		{name: migration.StepSend, do: with(s.transfer, s.sendState)},
-		{name: migration.StepPush, do: untimed(s.pushPages)},
+		{name: migration.StepPush, do: untimed(s.memory.Push)},
 	}, s.lastSteps()...)
 }
 

@@ -3,11 +3,12 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/compat"
@@ -47,8 +48,13 @@ func (o *otherEngine) Inspect(_ context.Context, ref string) (engine.Container, 
 // answered is a session that keeps what is answered.
 type answered struct {
 	grpc.BidiStreamingServer[api.Envelope, api.Envelope]
-	ctx  context.Context
-	sent *api.Envelope
+	ctx   context.Context
+	offer *api.Offer
+	sent  *api.Envelope
+}
+
+func (a *answered) Recv() (*api.Envelope, error) {
+	return &api.Envelope{Offer: a.offer, Message: &api.Message{}}, nil
 }
 
 func (a *answered) Context() context.Context { return a.ctx }
@@ -71,12 +77,11 @@ func TestOffersChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream := &answered{ctx: t.Context()}
-		err = a.answerDryRun(stream, "a", &api.Offer{
+		stream := &answered{ctx: callFrom(t, "a"), offer: &api.Offer{
 			Protocol: uint32(compat.Ours().Newest), Mode: string(migration.Restart), DryRun: true,
 			DefinitionJson: described, PlatformJson: []byte("{}"),
-		})
-		if err != nil {
+		}}
+		if err := newPeerService(a).Session(stream); err != nil {
 			return nil, err
 		}
 		message, err := envelopes.Decode(stream.sent.Message)
@@ -94,7 +99,7 @@ func TestOffersChangeNothing(t *testing.T) {
 	}
 	for _, wrong := range []engine.Definition{{ID: "../x", Name: "db"},
 		{ID: strings.Repeat("b", 64), Name: "a b"}, {Name: "db"}} {
-		if _, err := ask(wrong); !errors.Is(err, errInvalid) {
+		if _, err := ask(wrong); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%.10s %q: %v", wrong.ID, wrong.Name, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/inventory"
 	"github.com/godwit/godwit/internal/lease"
 	"github.com/godwit/godwit/internal/location"
-	"github.com/godwit/godwit/internal/migration"
+	"github.com/godwit/godwit/internal/network"
 )
 
 // Here the packages get what they need that know where containers are, and what their addresses need.
@@ -31,14 +31,14 @@ func newLeases(a *Agent) *lease.Leases {
 
 func newLocations(a *Agent) *location.Locations {
 	return location.New(a.ctx, location.Config{
-		Self: a.self.Name, Lists: a.lists, Leases: a.leases, Network: a.network, Moves: known{a},
+		Self: a.self.Name, Lists: a.lists, Leases: a.leases, Network: a.network, Moves: a.moves,
 		Reaches: a.peers.Reaches, Heard: a.kept.Elsewhere, Log: a.log,
 	})
 }
 
 func newDoubles(a *Agent) *location.Doubles {
 	return location.NewDoubles(a.ctx, location.DoublesConfig{
-		Self: a.self.Name, Here: a.lists, Engines: a.engines, Moves: known{a}, Log: a.log,
+		Self: a.self.Name, Here: a.lists, Engines: a.engines, Moves: a.moves, Log: a.log,
 	})
 }
 
@@ -47,16 +47,16 @@ func newDoubles(a *Agent) *location.Doubles {
 func openAttachments(a *Agent, unopened error) {
 	a.adopter = attachment.NewAdopter(a.ctx, attachment.AdopterConfig{
 		Path: filepath.Join(a.config.StateDir, "adoptions.json"), Engines: a.engines, Routed: a.routed,
-		Network: a.network, Leases: a.leases, Locations: a.locations, Moves: known{a},
-		Removed: a.tellRemoved, Log: a.log,
+		Network: a.network, Leases: a.leases, Locations: a.locations, Moves: a.moves,
+		Removed: newRemovals(a).Tell, Log: a.log,
 	})
 	a.bridges = attachment.NewBridges(attachment.BridgesConfig{
-		Engines: a.engines, Looks: &a.looks, Network: a.network, Ports: a.network, Moves: known{a},
+		Engines: a.engines, Looks: &a.looks, Network: a.network, Ports: a.network, Moves: a.moves,
 		Member: func(number int) bool {
 			_, is := a.peers.ByNumber(number)
 			return is
 		},
-		Removed: a.tellRemoved, Log: a.log,
+		Removed: newRemovals(a).Tell, Log: a.log,
 	})
 	a.attachments = attachment.New(attachment.Config{
 		Engines: a.engines, Own: a.embedded, Addressed: a.lists.Addressed, Unopened: unopened,
@@ -71,26 +71,9 @@ func openAttachments(a *Agent, unopened error) {
 	}
 	a.keeper = attachment.NewKeeper(attachment.KeeperConfig{
 		Adopter: a.adopter, Bridges: a.bridges,
-		Routed: attachment.NewRouted(networked, a.network.SetRoutedNetworks, &a.looks, a.log),
-		Looks:  &a.looks, Network: a.network, Watched: a.watched, Lists: a.lists, Log: a.log,
+		Routed: attachment.NewRouted(networked, func(all []network.RoutedNetwork) error {
+			return a.network.SetRoutedNetworks(all)
+		}, &a.looks, a.log),
+		Looks: &a.looks, Network: a.network, Watched: a.watched, Lists: a.lists, Log: a.log,
 	})
 }
-
-// known is what migrations on this node know of its containers. The migrations are made after those who ask.
-type known struct{ agent *Agent }
-
-// Moving reports whether a migration on this node says where a container is.
-func (k known) Moving(container string) bool { return k.agent.moves.moving(container) }
-
-// AllMoving are the containers of which that is so.
-func (k known) AllMoving() map[string]bool { return k.agent.moves.containers() }
-
-// Departed reports whether a container that is still on this node runs at another one.
-func (k known) Departed(container string) bool {
-	moving := k.agent.moves.of(container)
-	return moving != nil && moving.tracker.Spec.Side == migration.Source &&
-		moving.record().State == migration.Committed
-}
-
-// Left reports whether a container is not this node's since it was last moved from or to it.
-func (k known) Left(container string) bool { return k.agent.moves.left(container) }

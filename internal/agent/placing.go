@@ -14,11 +14,11 @@ import (
 type placingNode struct{ agent *Agent }
 
 // openPlacements reads the placement policies of this node's containers.
-func (a *Agent) openPlacements() (*controller.Controller, error) {
+func openPlacements(a *Agent) (*controller.Controller, error) {
 	n := placingNode{a}
 	return controller.Open(a.ctx, controller.Config{
 		Dir: filepath.Join(a.config.StateDir, "ahead"), Node: a.self.Name, Containers: n, Migrations: n,
-		Stages: n, Nodes: a.peers, Links: measuredLinks{a}, Samples: a.samples, Layers: a.layers,
+		Stages: n, Nodes: a.peers, Links: a.links, Samples: a.samples, Layers: a.layers,
 		Speed: a.machine.Predicted, CallTimeout: a.config.callTimeout(), Log: a.log,
 	})
 }
@@ -30,12 +30,12 @@ func (n placingNode) Inspect(ctx context.Context, reference string) (engine.Cont
 
 // Find implements controller.Containers.
 func (n placingNode) Find(ctx context.Context, reference string) (engine.Container, error) {
-	return n.agent.inspect(ctx, reference)
+	return n.agent.containers.Inspect(ctx, reference)
 }
 
 // Idle implements controller.Containers.
 func (n placingNode) Idle(ctx context.Context, reference string) (engine.Container, error) {
-	return n.agent.idle(ctx, reference)
+	return n.agent.containers.Idle(ctx, reference)
 }
 
 // MemoryBytes implements controller.Containers.
@@ -44,26 +44,26 @@ func (n placingNode) MemoryBytes(ctx context.Context, container string) (int64, 
 }
 
 // Busy implements controller.Migrations.
-func (n placingNode) Busy() bool { return n.agent.moves.busy() }
+func (n placingNode) Busy() bool { return n.agent.moves.Busy() }
 
 // Moving implements controller.Migrations.
-func (n placingNode) Moving(container string) bool { return n.agent.moves.moving(container) }
+func (n placingNode) Moving(container string) bool { return n.agent.moves.Moving(container) }
 
 // BroughtBy implements controller.Migrations.
 func (n placingNode) BroughtBy(container string) *controller.Arrival {
-	brought := n.agent.moves.broughtBy(container)
+	brought := n.agent.moves.BroughtBy(container)
 	if brought == nil {
 		return nil
 	}
-	spec := brought.tracker.Spec
-	return &controller.Arrival{Migration: spec.ID, Source: spec.Source, Dir: n.agent.moves.dir(spec.ID),
-		Lock: &brought.policy}
+	spec := brought.Tracker.Spec
+	return &controller.Arrival{Migration: spec.ID, Source: spec.Source, Dir: n.agent.moves.Dir(spec.ID),
+		Lock: brought.PolicyLock()}
 }
 
 // Begin implements controller.Stages.
 func (n placingNode) Begin(ctx context.Context, container, node string, settings migration.StageSettings,
 	idle time.Duration) (controller.Live, error) {
-	g, err := n.agent.startStage(ctx, container, node, settings, idle)
+	g, err := stagingNode{n.agent}.start(ctx, container, node, settings, idle)
 	if err != nil {
 		return nil, err
 	}

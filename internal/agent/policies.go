@@ -12,11 +12,6 @@ func (a *Agent) rules() admission.Rules {
 	return admission.Rules{Node: a.self.Name, Policy: a.config.Policy}
 }
 
-// refusedModes returns the modes in which no container may move to a node, each with the reason.
-func (a *Agent) refusedModes(to string) map[migration.Mode]string {
-	return a.rules().RefusedModes(to, a.peers.RefusedBy(to))
-}
-
 // newAdmission decides for this agent which containers can come. The migrations are made after it.
 func newAdmission(a *Agent) *admission.Admission {
 	return admission.New(admission.Config{
@@ -26,9 +21,9 @@ func newAdmission(a *Agent) *admission.Admission {
 			Available: kernel.MemoryAvailable, Reservations: a.reservations, Residuals: a.residuals,
 			Staged: a.stagedCopies.Of,
 		},
-		Directories: a.volumesMachine(),
+		Directories: volumesMachine(a),
 		Waiting: func(definition engine.Definition) []migration.Problem {
-			return a.moves.unread.Examine(definition)
+			return a.moves.Unread().Examine(definition)
 		},
 		Platform: admission.ReadPlatform, Log: a.log,
 	})

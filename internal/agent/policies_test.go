@@ -9,6 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/admission"
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/cluster/clustertest"
+	"github.com/godwit/godwit/internal/departure"
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network/wireguard"
@@ -35,11 +36,11 @@ func TestRefusedModesAreKnown(t *testing.T) {
 	both := clustertest.New(t, "a", "b")
 	modes := []string{"pre-copy", "cold"}
 	agent := &Agent{
-		id: both[0].ID, self: both[0].ID.Node, log: slog.New(slog.DiscardHandler),
+		here: here{id: both[0].ID, self: both[0].ID.Node}, log: slog.New(slog.DiscardHandler),
 		config: Config{StateDir: both[0].State, Policy: policy.Policy{Modes: &modes}},
 	}
 	var err error
-	if agent.peers, err = agent.newPeers(); err != nil {
+	if agent.peers, err = newPeers(agent); err != nil {
 		t.Fatal(err)
 	}
 	defer agent.peers.Close()
@@ -55,7 +56,7 @@ func TestRefusedModesAreKnown(t *testing.T) {
 		if _, err := agent.peers.Answer("b", &api.HelloRequest{Refuses: said}); err != nil {
 			t.Fatal(err)
 		}
-		refused := agent.refusedModes("b")
+		refused := newDepartures(agent).RefusedModes("b")
 		want := map[migration.Mode]string{
 			migration.PostCopy: "policy of node a", migration.Hybrid: "policy of node a",
 			migration.Restart: "policy of node a",
@@ -78,8 +79,8 @@ func TestRefusedModesAreKnown(t *testing.T) {
 func TestRoundsMustNotTurnIntoARefusedMode(t *testing.T) {
 	refused := map[migration.Mode]string{migration.Hybrid: admission.RefusedMode("b")}
 	request := &api.MigrateRequest{Mode: "auto", OnNoConvergence: "hybrid"}
-	_, err := forecast.DemandsOf(request, settingsFor(request, migration.Auto), migration.PostCopyAuto,
-		refused)
+	settings := departure.SettingsFor(request, migration.Auto)
+	_, err := forecast.DemandsOf(request, settings, migration.PostCopyAuto, refused)
 	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), refused[migration.Hybrid]) {
 		t.Errorf("error %v", err)
 	}

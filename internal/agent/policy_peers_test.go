@@ -40,14 +40,14 @@ func (f fetchStream) Context() context.Context { return f.ctx }
 func TestThePolicyHoldsForLayers(t *testing.T) {
 	all := clustertest.New(t, "a", "b")
 	a, b := all[0].ID, all[1].ID
-	agent := &Agent{id: a, self: a.Node, log: slog.New(slog.DiscardHandler), cores: 1}
+	agent := &Agent{here: here{id: a, self: a.Node, cores: 1}, log: slog.New(slog.DiscardHandler)}
 	agent.config.StateDir = all[0].State
 	var err error
-	if agent.peers, err = agent.newPeers(); err != nil {
+	if agent.peers, err = newPeers(agent); err != nil {
 		t.Fatal(err)
 	}
 	agent.engines = engine.NewSet((*embedded.Engine)(nil)) // nobody asks it
-	agent.layers = agent.newLayers(nil)
+	agent.layers = newLayers(agent, nil)
 	agent.config.Policy = policy.Policy{AcceptFrom: &[]string{"c"}, SendTo: &[]string{"c"}}
 	service := newPeerService(agent)
 
@@ -71,7 +71,7 @@ func TestThePolicyHoldsForLayers(t *testing.T) {
 	go func() {
 		conn, err := listener.AcceptData(t.Context())
 		if err == nil {
-			err = agent.serveConn(t.Context(), conn)
+			err = newDataServer(agent).Serve(t.Context(), conn)
 		}
 		served <- err
 	}()

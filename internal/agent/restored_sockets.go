@@ -17,8 +17,8 @@ func (a *Agent) giveRoom(definition engine.Definition) {
 			return a.engines.EngineFor(definition).Processes(ctx, definition.ID)
 		},
 		Leaves: func() bool {
-			m := a.moves.of(definition.ID)
-			return m != nil && m.tracker.Spec.Side == migration.Source
+			m := a.moves.Of(definition.ID)
+			return m != nil && m.Tracker.Spec.Side == migration.Source
 		},
 	})
 }

@@ -20,6 +20,6 @@ func (n sampledNode) Connections(container string) (count int, queuedBytes int64
 	return len(connections), queuedBytes, err
 }
 
-func (n sampledNode) Moving(container string) bool { return n.agent.moves.moving(container) }
+func (n sampledNode) Moving(container string) bool { return n.agent.moves.Moving(container) }
 
 func (n sampledNode) Staged(container string) bool { return n.agent.stages.Of(container) != nil }

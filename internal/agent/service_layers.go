@@ -34,7 +34,7 @@ func (a *Agent) imagesOf(definition engine.Definition) (engine.Images, error) {
 
 // newLayers is what brings and serves layers for this agent. In spool are layers on their way to engines
 // that keep images themselves.
-func (a *Agent) newLayers(spool *image.Spool) *layers.Mover {
+func newLayers(a *Agent, spool *image.Spool) *layers.Mover {
 	return layers.New(layers.Config{
 		Images: a.images, Spool: spool, Engines: a.engines, Nodes: a.peers, Dial: a.dialLayers,
 		StateDir: a.config.StateDir, Patience: a.config.peerTimeout(), Cores: a.cores, Log: a.log,

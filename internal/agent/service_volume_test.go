@@ -23,8 +23,8 @@ func newVolumeAgent(t *testing.T) *Agent {
 		t.Fatal(err)
 	}
 	a.engines = engine.NewSet(a.embedded)
-	a.proofs = a.newProver()
-	a.volumes = a.newVolumes()
+	a.proofs = newProver(a)
+	a.volumes = newVolumes(a)
 	return a
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/migration"
@@ -59,12 +60,22 @@ func (s *settings) change(request *api.SetRequest, split *rounds.Split) (migrati
 	return values, nil
 }
 
-// change applies what a user wants changed of a migration from this node.
-func (s *source) change(request *api.SetRequest) error {
-	values, err := s.settings.change(request, s.split)
+// Change implements rpc.Leaving.
+func (s *source) Change(request *api.SetRequest) error {
+	values, err := s.settings.change(request, s.memory.Split())
 	if err != nil {
 		return err
 	}
 	s.link.Limit(values.BandwidthLimit)
 	return nil
 }
+
+// Switch implements rpc.Leaving.
+func (s *source) Switch() error {
+	if why := s.memory.Split().Request(); why != "" {
+		return fmt.Errorf("%w: %s", errRefused, why)
+	}
+	return s.memory.Turn().Ask("a user requested it")
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -10,22 +10,24 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/control"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
 	"github.com/godwit/godwit/internal/forecast"
 	"github.com/godwit/godwit/internal/frozen"
+	"github.com/godwit/godwit/internal/latestart"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
-	"github.com/godwit/godwit/internal/staging"
 	"github.com/godwit/godwit/internal/switchover"
 	"github.com/godwit/godwit/internal/transfer/anew"
+	"github.com/godwit/godwit/internal/transfer/dump"
 	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/layers"
 	"github.com/godwit/godwit/internal/transfer/link"
-	"github.com/godwit/godwit/internal/transfer/memory/precopy"
+	"github.com/godwit/godwit/internal/transfer/memory/leaving"
 	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/transfer/memory/rounds"
-	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
 )
@@ -36,7 +38,7 @@ type source struct {
 	move       *move
 	definition engine.Definition
 	target     identity.Node
-	control    sourceControl
+	control    *control.Source
 
 	// What the steps leave for later ones. After a crash all of it is gone, and the undos do without.
 	settings    settings
@@ -44,43 +46,40 @@ type source struct {
 	offered     *api.Offer
 	reservation *api.Reservation
 	link        *link.Link // all data connections
-	pages       *precopy.Sender
-	departure   engine.Departure
 	packets     *switchover.Packets
-	sender      *state.Sender
+	dump        *dump.Dump
 	files       *files.Sender
 	anew        *anew.Source
-	memory      *rounds.Rounds // nil: all memory is in the execution state
+	memory      *leaving.Memory
 	frozen      *frozen.Copy
-	push        *push.Source // pages that follow when the container was handed over
-	turn        rounds.Turn
-	slowed      bool           // the container may have been slowed down, as far as is known here
 	auto        *forecast.Auto // nil: the user has named the mode
-	split       *rounds.Split  // nil: all is handed over, or will be undone
-	staged      *staging.Taken // the copy that was staged at the target; nil: nothing was staged
 	volumes     *volumes.Leaving
 
-	// contents that the target has, and that the execution state may refer to
-	known  state.Announced
-	layers *layers.Delivery // of the image; nil: the target had all
-	// ready is closed when the target's engine has started the container, which heardReady says;
-	// nil: it was not asked.
-	ready      chan struct{}
-	heardReady bool
+	layers *layers.Delivery  // of the image; nil: the target had all
+	start  latestart.Request // of the container by the target's engine
+}
+
+// preparation is what a migration begins with at its source. That of an earlier agent will only be undone, or
+// finalised: it begins with nothing.
+type preparation struct {
+	settings migration.Settings
+	early    *link.Early    // connections that were made before; nil: none
+	auto     *forecast.Auto // nil: the user has named the mode
+	split    *rounds.Split  // nil: all is handed over, or will be undone
+	slowed   bool           // the container may have been slowed down, as far as is known here
 }
 
 func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
-	settings migration.Settings) *source {
-	s := &source{agent: agent, move: m, definition: definition, target: node}
+	p preparation) *source {
+	s := &source{agent: agent, move: m, definition: definition, target: node, auto: p.auto}
 	s.volumes = agent.volumes.Leave(definition, node, m.tracker.Spec.Mode,
 		func() bool { return s.packets.StoppedNow() })
-	s.settings.Set(settings)
-	s.frozen, s.link = s.newFrozen(), s.newLink(nil)
-	s.push, s.packets = s.newPush(), s.newPackets()
+	s.settings.Set(p.settings)
+	s.control = control.NewSource(agent.ctx, agent.lineTo(node, m.Move), sourceEnd{s})
+	s.frozen, s.link, s.packets = s.newFrozen(), s.newLink(p.early), s.newPackets()
 	s.files, s.anew = s.newFiles(), s.newAnew()
-	s.control = sourceControl{
-		control: newControl(agent, m, node), offer: s.offer, reservation: s.reserved,
-	}
+	s.memory = s.newMemory(p)
+	s.dump = s.newDump()
 	return s
 }
 
@@ -97,28 +96,32 @@ func (s *source) imagesDir() string {
 
 func (s *source) id() string { return s.move.tracker.Spec.ID }
 
-func (s *source) do(ctx context.Context, step migration.StepName) (time.Time, error) {
+// Do does a step of the source.
+func (s *source) Do(ctx context.Context, step migration.StepName) (time.Time, error) {
 	return s.steps(s.move.tracker.Spec.Mode).do(ctx, step)
 }
 
-func (s *source) undo(ctx context.Context, step migration.StepName) error {
+// Undo undoes a step of the source.
+func (s *source) Undo(ctx context.Context, step migration.StepName) error {
 	return s.steps(s.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
-func (s *source) check(context.Context) (engine.Outcome, time.Time, error) {
+// Check fails: nothing arrives here.
+func (s *source) Check(context.Context) (engine.Outcome, time.Time, error) {
 	return "", time.Time{}, errors.New("nothing arrives at the source")
 }
 
 // examine finds what CRIU cannot dump, before anything moves, and what is to be offered.
 func (s *source) examine(ctx context.Context) error {
-	if err := s.agent.awaitFilled(ctx, s.definition); err != nil {
+	of := s.agent.engines.EngineFor(s.definition)
+	if err := push.AwaitFilled(ctx, of, s.definition.ID, s.definition.Name); err != nil {
 		return err
 	}
-	problems, err := s.agent.engines.EngineFor(s.definition).Examine(ctx, s.definition.ID)
+	problems, err := of.Examine(ctx, s.definition.ID)
 	if err != nil {
 		return err
 	}
-	if n := s.agent.moves.entered(s.definition.ID); n > 0 && len(problems) == 0 {
+	if n := s.agent.moves.Entered(s.definition.ID); n > 0 && len(problems) == 0 {
 		problems = append(problems, engine.Problem{
 			What:   fmt.Sprintf("%d processes that were run in the container by exec", n),
 			Why:    "they belong to a session on this node",
@@ -135,14 +138,15 @@ func (s *source) examine(ctx context.Context) error {
 		return err
 	}
 	s.move.tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
-	needed := spillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
-	return refuse(append(s.agent.admission.ExamineOwnRoom(s.offered), s.agent.examineSpill(needed)...))
+	needed := push.SpillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
+	return refuse(append(s.agent.admission.ExamineOwnRoom(s.offered),
+		push.ExamineRoom(s.agent.self.Name, s.agent.config.StateDir, needed)...))
 }
 
 // examineAgain finds what has come since the rounds began and would make the dump fail, while
 // nothing is frozen.
 func (s *source) examineAgain(ctx context.Context) error {
-	if s.memory == nil {
+	if !s.memory.Ahead() {
 		return nil
 	}
 	problems, err := s.agent.engines.EngineFor(s.definition).Examine(ctx, s.definition.ID)
@@ -171,8 +175,6 @@ func (s *source) sameAgain(ctx context.Context) error {
 // restarts reports whether the container is stopped here and started at the target.
 func (s *source) restarts() bool { return s.move.tracker.Spec.Mode == migration.Restart }
 
-func (s *source) offer() *api.Offer { return s.offered }
-
 // refuse makes a refusal of what an engine found.
 func refuse(found []engine.Problem) error {
 	if len(found) == 0 {
@@ -185,30 +187,31 @@ func refuse(found []engine.Problem) error {
 	return &migration.Refusal{Problems: problems}
 }
 
-// send hands a message to the session; what must arrive although the session is lost goes by a call
+// Send hands a message to the session; what must arrive although the session is lost goes by a call
 // of its own.
-func (s *source) send(message migration.Message) {
-	s.control.sendMessage(message, func(envelope *api.Envelope) {
+func (s *source) Send(message migration.Message) {
+	s.control.Send(message, func(envelope *api.Envelope) {
 		if message.Kind == migration.KindConfirm {
 			envelope.Message.ReportJson = s.reportJSON()
 		}
 	})
 }
 
-// unsent reports whether the final marker certainly stays on this node. A released marker may still be
+// Unsent reports whether the final marker certainly stays on this node. A released marker may still be
 // queued in the stream behind unsent content; closing the stream then keeps the marker from leaving.
-func (s *source) unsent() bool {
+func (s *source) Unsent() bool {
 	if s.frozen.DenyFinal() {
 		return true
 	}
 	return s.frozen.FinalReleased() && s.link.KeepFinal()
 }
 
-func (s *source) ask(ctx context.Context, abort bool) (migration.Message, error) {
+// Ask asks the target for the outcome.
+func (s *source) Ask(ctx context.Context, abort bool) (migration.Message, error) {
 	s.frozen.KeepInDoubt(ctx)
 	abort = abort && !s.frozen.Killed(ctx) // then the target has the only copy that can go on
 	var reply *api.OutcomeReply
-	err := s.control.ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
+	err := s.control.Ask(ctx, func(ctx context.Context, peer api.PeerClient) (err error) {
 		reply, err = peer.Outcome(ctx, s.question(abort))
 		return err
 	})
@@ -229,38 +232,41 @@ func (s *source) question(abort bool) *api.OutcomeRequest {
 	}
 }
 
-func (s *source) ended(result migration.Finish) {
+// Ended gives back what the steps have left.
+func (s *source) Ended(result migration.Finish) {
 	s.layers.Cancel()
 	s.frozen.EndKeeper()
 	s.link.EndEarly()
 	data := s.link.Data()
 	if data != nil { // Also when it failed: that has cost something, too.
-		s.move.tracker.Counted(carried(s.sent()))
+		s.move.tracker.Counted(carried(s.link.Sent()))
 		if transport, known := data.Transport(); known {
 			s.agent.peers.NoteTransport(s.target.Name, transport)
 		}
 		s.noteTransfer()
 	}
-	if err := s.dropStaged(); err != nil {
+	if err := s.memory.DropStaged(); err != nil {
 		s.agent.log.Warn("cannot end the tracking of memory", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
-		if missed := s.auto.Forecast.Missed(s.move.tracker.Report(s.move.machine.Record(),
+		if missed := s.auto.Forecast.Missed(s.move.tracker.Report(s.move.RecordInside(),
 			false)); missed != "" {
 			s.move.tracker.Decided("auto: " + missed)
 		}
 	}
-	s.agent.migrationEnded(s.move, result)
-	s.control.close()
+	s.agent.finish(s.move, result)
+	s.control.Close()
 }
 
-func (s *source) fresh() work {
-	return newSource(s.agent, s.move, s.volumes.Moving(), s.target, s.settings.Get())
+// Fresh is the source as after a restart of the agent.
+func (s *source) Fresh() migrate.Work {
+	return newSource(s.agent, s.move, s.volumes.Moving(), s.target,
+		preparation{settings: s.settings.Get()})
 }
 
 // reportJSON is the report that goes to the target with the confirmation.
 func (s *source) reportJSON() []byte {
-	report, err := json.Marshal(s.move.tracker.Report(s.move.machine.Record(), false))
+	report, err := json.Marshal(s.move.tracker.Report(s.move.RecordInside(), false))
 	if err != nil {
 		return nil // The target makes do with what it knows itself.
 	}
@@ -270,8 +276,8 @@ func (s *source) reportJSON() []byte {
 // noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
 // the link with layers.
 func (s *source) noteTransfer() {
-	round, _ := predict.Transferred(s.move.tracker.Report(s.move.machine.Record(), false))
+	round, _ := predict.Transferred(s.move.tracker.Report(s.move.RecordInside(), false))
 	if round.Seconds > 0 && s.settings.Get().BandwidthLimit == 0 && s.layers == nil {
-		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.linkSeen() > 0)
+		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.link.Seen() > 0)
 	}
 }

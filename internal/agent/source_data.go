@@ -2,24 +2,24 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 
+	"github.com/godwit/godwit/internal/frozen"
 	"github.com/godwit/godwit/internal/guard"
-	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/latestart"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/predict"
 	"github.com/godwit/godwit/internal/transfer/anew"
-	"github.com/godwit/godwit/internal/transfer/memory/precopy"
-	"github.com/godwit/godwit/internal/transfer/state"
+	"github.com/godwit/godwit/internal/transfer/dump"
+	"github.com/godwit/godwit/internal/transfer/link"
+	"github.com/godwit/godwit/internal/transfer/memory/leaving"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // stage opens the data connection, measures it, and has the target begin to get the layers that it has not.
 // What else begins with the connection depends on the mode.
 func (s *source) stage(ctx context.Context, begin func()) error {
-	if err := s.examineSpillKey(); err != nil {
+	if err := s.memory.ExamineKey(); err != nil {
 		return err
 	}
 	if err := s.openData(ctx); err != nil {
@@ -35,16 +35,13 @@ func (s *source) stage(ctx context.Context, begin func()) error {
 		}
 	}
 	s.beginLayers()
-	if err := s.takeStaged(ctx); err != nil {
+	if err := s.memory.TakeStaged(ctx); err != nil {
 		return fmt.Errorf("take over what was staged: %w", err)
 	}
 	if err := s.bringFirst(ctx); err != nil {
 		return err
 	}
-	if err := s.link.Section(kindStaged, "", nil); err != nil {
-		return err
-	}
-	if err := s.link.Data().Flush(); err != nil {
+	if err := s.link.Send(link.KindStaged, "", nil); err != nil {
 		return err
 	}
 	if beside {
@@ -68,9 +65,6 @@ func (s *source) expectedState() int64 {
 // expectedRest is how much leaves at once in the freeze when rounds have gone before, at most,
 // mostly. The first of them may have been large.
 func (s *source) expectedRest() int64 {
-	if s.memory == nil {
-		return s.expectedState()
-	}
 	last, ok := s.memory.LastBytes()
 	if !ok {
 		return s.expectedState()
@@ -95,9 +89,9 @@ func (s *source) openData(ctx context.Context) error {
 // gone would wait for as long as TCP does.
 func (s *source) guard(ctx context.Context) (done func()) {
 	stop := context.AfterFunc(ctx, func() {
-		s.closePages(context.Cause(ctx))
+		s.memory.ClosePages(context.Cause(ctx))
 		s.files.Close()
-		if s.control.current() == nil {
+		if !s.control.Stands() {
 			_ = s.link.Data().Close() // There is nobody to tell why.
 			return
 		}
@@ -111,7 +105,7 @@ func (s *source) listen(data *stream.Session) {
 	for {
 		if err := guard.Do(func() error { return s.hearSection(data) }); err != nil {
 			s.agent.logPanic(err)
-			s.closePages(err)
+			s.memory.ClosePages(err)
 			s.move.tell(migration.PeerLost{Error: err.Error()})
 			return
 		}
@@ -123,12 +117,12 @@ func (s *source) hearSection(data *stream.Session) error {
 	switch {
 	case err != nil:
 		return err
-	case section.Kind == precopy.KindPlaced, section.Kind == precopy.KindClaims:
-		return s.hearPages(section)
-	case section.Kind == kindHeard:
-		return s.known.Hear(section.Name)
-	case section.Kind == kindReady:
-		return s.hearReady()
+	case leaving.Hears(section.Kind):
+		return s.memory.Hear(section)
+	case section.Kind == dump.KindHeard:
+		return s.dump.HearKnown(section.Name)
+	case section.Kind == latestart.KindReady:
+		return s.start.Hear()
 	case section.Kind == anew.KindRedirected:
 		return s.packets.Redirect()
 	default:
@@ -136,97 +130,36 @@ func (s *source) hearSection(data *stream.Session) error {
 	}
 }
 
-// sendKnown sends ahead what CRIU's images will have in them that hardly ever changes. Without that
-// the freeze is longer, no more.
-func (s *source) sendKnown(ctx context.Context) error {
-	if s.memory == nil {
-		return nil // all of it is one freeze
-	}
-	known, err := s.findKnown(ctx)
-	defer known.Release()
-	if err != nil {
-		s.agent.log.Warn("all changed pages of files are sent in the freeze", "container", s.definition.Name,
-			"error", err)
-		return nil
-	}
-	return s.known.Send(known, func(content []byte) error {
-		if err := s.link.Section(kindKnown, "", content); err != nil {
-			return err
-		}
-		return s.link.Data().Flush()
-	})
-}
-
-// awaitKnown waits until the target has what was sent ahead, or has said that it cannot have it.
-func (s *source) awaitKnown(ctx context.Context) error {
-	refused, err := s.known.Await(ctx)
-	if refused {
-		s.agent.log.Warn("all changed pages of files are sent in the freeze: the target could not take "+
-			"them from the image's layers; see its log",
-			"container", s.definition.Name)
-	}
-	return err
-}
-
-func (s *source) findKnown(ctx context.Context) (*state.Known, error) {
-	known := state.NewKnown(s.agent.layersOf(s.definition))
-	pids, err := s.agent.engines.EngineFor(s.definition).Processes(ctx, s.definition.ID)
-	if err != nil {
-		return known, err
-	}
-	return known, memory.ChangedFilePages(pids, known.Add)
-}
-
-// transfer sends what is left, and the final marker with the content that the mode gives it. The
-// journal is written and the frozen copy is held while the bytes leave. The marker leaves only when
-// nobody else can run the copy here: with the marker, the target may have the only one.
-func (s *source) transfer(ctx context.Context, content func(context.Context) ([]byte, error)) error {
+// transfer sends what is left, which depends on the mode, and the final marker.
+func (s *source) transfer(ctx context.Context, content func(context.Context) (link.Marker, error)) error {
 	defer s.guard(ctx)()
-	s.frozen.WithholdFinal()
-	held := guard.Go(func() error { return s.frozen.AwaitHeld(ctx) })
-	permission := guard.Go(func() error { return s.move.mayEmitFinal(ctx) }) // the journal takes as long
-	manifest, err := content(ctx)
-	if err = errors.Join(err, <-held, <-permission); err == nil {
-		err = s.sendFinal(ctx, manifest)
-	}
+	var marker link.Marker
+	err := s.frozen.SendFinal(ctx, frozen.Sending{
+		Content: func(ctx context.Context) (err error) {
+			marker, err = content(ctx)
+			return err
+		},
+		Permit: s.move.mayEmitFinal,
+		Emit:   func() error { return s.link.Final(marker) },
+	})
 	if err != nil {
 		return err
 	}
-	s.move.tracker.Counted(carried(s.sent()))
-	if s.memory == nil {
-		return nil
-	}
-	return s.push.Begin(ctx, s.memory, s.pages)
-}
-
-// sendFinal sends the final marker: from now on this node does not decide alone.
-func (s *source) sendFinal(ctx context.Context, manifest []byte) error {
-	if err := s.frozen.ReleaseFinal(ctx); err != nil {
-		return err
-	}
-	if err := s.link.Section(kindFinal, "", manifest); err != nil {
-		return err
-	}
-	return s.link.Data().Finish()
+	s.move.tracker.Counted(carried(s.link.Sent()))
+	return s.memory.HandOver(ctx)
 }
 
 // sendState sends the state of the frozen processes, and what of memory and files is left. It
 // returns the content of the final marker.
-func (s *source) sendState(ctx context.Context) ([]byte, error) {
-	if s.memory != nil {
-		if err := s.memory.Finish(ctx, dumped{s.departure, s.imagesDir()}, s.link.Out()); err != nil {
-			return nil, err
-		}
+func (s *source) sendState(ctx context.Context) (marker link.Marker, err error) {
+	if err := s.memory.Finish(ctx, s.dump); err != nil {
+		return marker, err
 	}
 	if err := refused(s.volumes.HandOver(ctx)); err != nil {
-		return nil, err
+		return marker, err
 	}
-	sent, err := s.sender.Rest()
-	if err != nil {
-		return nil, err
+	if marker.State, err = s.dump.Rest(); err != nil {
+		return marker, err
 	}
-	if err := s.files.Last(ctx, s.link.Out()); err != nil {
-		return nil, err
-	}
-	return json.Marshal(finalMarker{State: sent})
+	return marker, s.files.Last(ctx, s.link.Out())
 }

@@ -6,7 +6,6 @@ import (
 	treefiles "github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/files"
-	"github.com/godwit/godwit/internal/transfer/memory/rounds"
 	"github.com/godwit/godwit/internal/wire/stream"
 )
 
@@ -15,8 +14,8 @@ func (s *source) newFiles() *files.Sender {
 	leaving := leavingFiles{s}
 	return files.NewSender(s.agent.ctx, files.SenderConfig{
 		Container: leaving, Link: leaving, Migration: leaving, Settings: &s.settings, Choices: leaving,
-		Figures: s.move.tracker, NotConverging: rounds.ErrNotConverging, Target: s.target.Name,
-		Dir: s.agent.moves.dir(s.id()), Cores: s.agent.cores, Log: s.agent.log,
+		Figures: s.move.tracker, Target: s.target.Name,
+		Dir: s.agent.moves.Dir(s.id()), Cores: s.agent.cores, Log: s.agent.log,
 	})
 }
 
@@ -45,7 +44,7 @@ func (l leavingFiles) OpenMore(ctx context.Context, purpose string, workers int)
 func (l leavingFiles) Codec() stream.Codec { return l.link.Codec() }
 
 // BytesPerSecond implements files.Link.
-func (l leavingFiles) BytesPerSecond() float64 { return l.bytesPerSecond() }
+func (l leavingFiles) BytesPerSecond() float64 { return l.link.BytesPerSecond() }
 
 // OfferedBytes implements files.Migration.
 func (l leavingFiles) OfferedBytes() int64 { return l.offered.GetTreesBytes() }
@@ -69,4 +68,4 @@ func (l leavingFiles) Ended() <-chan struct{} { return l.move.done }
 func (l leavingFiles) Auto() bool { return l.auto != nil }
 
 // Wanted implements files.Choices.
-func (l leavingFiles) Wanted() string { return l.turn.Wanted() }
+func (l leavingFiles) Wanted() string { return l.memory.Turn().Wanted() }

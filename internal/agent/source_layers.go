@@ -57,7 +57,7 @@ func (s *source) bringFirst(ctx context.Context) error {
 func (s *source) besideLayers(ctx context.Context, do func(context.Context) error) error {
 	defer s.guard(ctx)()
 	return s.layers.Beside(ctx, func(why error) {
-		s.closePages(why)
+		s.memory.ClosePages(why)
 		s.files.Close()
 	}, do)
 }
@@ -78,16 +78,6 @@ func (s *source) copyAhead(ctx context.Context, memory func(context.Context) err
 	if err := s.layers.Meanwhile(ctx, &staging.Pacer{}, rounds...); err != nil {
 		return err
 	}
-	if s.memory != nil {
-		s.memory.Ahead()
-	}
+	s.memory.StopAhead()
 	return s.layers.Await(ctx)
-}
-
-// memoryAhead does a round of memory while layers come.
-func (s *source) memoryAhead(ctx context.Context) error {
-	if err := s.openMemory(ctx); err != nil {
-		return err
-	}
-	return s.memory.Round(ctx)
 }

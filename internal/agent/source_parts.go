@@ -7,27 +7,21 @@ import (
 
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/frozen"
-	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
 	"github.com/godwit/godwit/internal/switchover"
+	"github.com/godwit/godwit/internal/transfer/dump"
+	"github.com/godwit/godwit/internal/transfer/files"
 	"github.com/godwit/godwit/internal/transfer/link"
+	"github.com/godwit/godwit/internal/transfer/state"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
+	"github.com/godwit/godwit/internal/wire/stream"
 )
-
-// leavingMove is the migration of a source, for the parts of the source.
-type leavingMove struct{ *move }
-
-// Record implements frozen.Migration.
-func (m leavingMove) Record() migration.Record { return m.record() }
-
-// Rebooted implements frozen.Migration.
-func (m leavingMove) Rebooted() bool { return m.journal.Boot != m.agent.boot }
 
 // newFrozen makes the frozen copy of the container, which is not frozen yet.
 func (s *source) newFrozen() *frozen.Copy {
 	return frozen.New(s.agent.ctx, frozen.Config{
-		Engines: s.agent.engines, Migration: leavingMove{s.move}, Container: s.definition, ID: s.id(),
+		Engines: s.agent.engines, Migration: s.move.Move, Container: s.definition, ID: s.id(),
 		Here: s.agent.self.Name, Target: s.target.Name, Restarts: s.restarts(), Log: s.agent.log,
 	})
 }
@@ -38,8 +32,30 @@ func (s *source) newLink(early *link.Early) *link.Link {
 	return link.New(link.Config{
 		ID: s.id(), Target: s.target.Name, Mode: s.move.tracker.Spec.Mode, Cores: s.agent.cores,
 		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers.Links, Fresh: cluster.ProbeEvery,
-		Settings: &s.settings, Figures: s.move.tracker, Log: s.agent.log,
+		Settings: &s.settings, Figures: s.move.tracker, Apart: files.Purpose, Layers: s.layersSent,
+		Log: s.agent.log,
 	}, early)
+}
+
+// layersSent is what layers of the image have sent from here; not sending: the target had all.
+func (s *source) layersSent() (sent stream.Counters, sending bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layers.Left()
+}
+
+// newDump makes the dump of the container, which is not prepared.
+func (s *source) newDump() *dump.Dump {
+	return dump.New(dump.Config{
+		Container: s.definition.ID, Name: s.definition.Name, Dir: s.imagesDir(),
+		Engine: func() dump.Engine { return s.agent.engines.EngineFor(s.definition) },
+		Link:   s.link, Memory: s.memory, Packets: s.packets, Keep: s.frozen.Keep,
+		Files: func(ctx context.Context) error {
+			return s.files.Final(ctx, s.link.Out())
+		},
+		Layers:  func() state.Layers { return s.agent.layersOf(s.definition) },
+		Figures: s.move.tracker, Log: s.agent.log,
+	})
 }
 
 // dataDialer dials data connections to a node.

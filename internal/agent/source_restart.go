@@ -2,11 +2,11 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/transfer/anew"
+	"github.com/godwit/godwit/internal/transfer/link"
 )
 
 // newAnew makes what stops the container in mode restart.
@@ -69,15 +69,12 @@ func (s stopping) prepareStop(ctx context.Context) error {
 func (s stopping) holdNew(context.Context) error { return s.packets.HoldRequests() }
 
 // sendFiles sends what has changed in the files of the container that was stopped.
-func (s stopping) sendFiles(ctx context.Context) ([]byte, error) {
+func (s stopping) sendFiles(ctx context.Context) (marker link.Marker, err error) {
 	if err := refused(s.volumes.HandOver(ctx)); err != nil {
-		return nil, err
+		return marker, err
 	}
 	if err := s.files.Final(ctx, s.link.Out()); err != nil {
-		return nil, err
+		return marker, err
 	}
-	if err := s.files.Last(ctx, s.link.Out()); err != nil {
-		return nil, err
-	}
-	return json.Marshal(finalMarker{})
+	return marker, s.files.Last(ctx, s.link.Out())
 }

@@ -14,7 +14,7 @@ func (s *source) describe(ctx context.Context) error {
 	}
 	s.move.describe(s.volumes.Moving())
 	moved := s.volumes.Chosen().Moved
-	offer, err := s.agent.makeOffer(ctx, s.move.tracker.Spec, s.volumes.Moving(), moved)
+	offer, err := s.agent.departures.Offer(ctx, s.move.tracker.Spec, s.volumes.Moving(), moved)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/staging"
+	"github.com/godwit/godwit/internal/transfer/memory/push"
 	"github.com/godwit/godwit/internal/wire"
 	"github.com/godwit/godwit/internal/wire/identity"
 	"github.com/godwit/godwit/internal/wire/stream"
@@ -24,7 +25,7 @@ type stagingNode struct{ agent *Agent }
 func (c Config) stagePatience() time.Duration { return 3 * c.peerTimeout() }
 
 // newStages are the copies of this node's containers at other nodes.
-func (a *Agent) newStages() *staging.Stages {
+func newStages(a *Agent) *staging.Stages {
 	n := stagingNode{a}
 	return staging.NewStages(a.ctx, staging.Config{
 		Node: a.self.Name, Cores: a.cores, Patience: a.config.stagePatience(), Containers: n, Migrations: n,
@@ -33,7 +34,7 @@ func (a *Agent) newStages() *staging.Stages {
 }
 
 // newStagedCopies are the copies of other nodes' containers here.
-func (a *Agent) newStagedCopies() *staging.Copies {
+func newStagedCopies(a *Agent) *staging.Copies {
 	return staging.NewCopies(a.ctx, staging.CopiesConfig{
 		Node: a.self.Name, RunDir: a.config.RunDir, Patience: a.config.stagePatience(),
 		Target: stagingNode{a}, Reservations: a.reservations, Residuals: a.residuals, Log: a.log,
@@ -56,7 +57,7 @@ func (n stagingNode) Running(ctx context.Context, of engine.Definition) (bool, e
 
 // AwaitFilled implements staging.Containers.
 func (n stagingNode) AwaitFilled(ctx context.Context, of engine.Definition) error {
-	return n.agent.awaitFilled(ctx, of)
+	return push.AwaitFilled(ctx, n.agent.engines.EngineFor(of), of.ID, of.Name)
 }
 
 // Offer implements staging.Containers.
@@ -74,17 +75,17 @@ func (n stagingNode) Offer(ctx context.Context, spec migration.Spec, of engine.D
 		return nil, err
 	}
 	of.Volumes = chosen.Volumes
-	return n.agent.makeOffer(ctx, spec, of, chosen.Moved)
+	return n.agent.departures.Offer(ctx, spec, of, chosen.Moved)
 }
 
 // StopMeasuring implements staging.Containers.
 func (n stagingNode) StopMeasuring(container string) { n.agent.samples.Stop(container) }
 
 // Refuse implements staging.Migrations.
-func (n stagingNode) Refuse(container string) error { return n.agent.moves.refuse(container) }
+func (n stagingNode) Refuse(container string) error { return n.agent.moves.Refuse(container) }
 
 // Busy implements staging.Migrations.
-func (n stagingNode) Busy() bool { return n.agent.moves.busy() }
+func (n stagingNode) Busy() bool { return n.agent.moves.Busy() }
 
 // Dial implements staging.Links.
 func (n stagingNode) Dial(ctx context.Context, to identity.Node, stage string,
@@ -134,20 +135,20 @@ func (n stagingNode) Missing(ctx context.Context, of engine.Definition,
 // Migration implements staging.Target.
 func (n stagingNode) Migration(id, from string, of engine.Definition) (take func(*memory.Store) error,
 	err error) {
-	m, err := n.agent.moves.find(id)
+	m, err := n.agent.moves.Find(id)
 	if err != nil {
 		return nil, err
 	}
-	spec := m.tracker.Spec
-	work, ok := m.work().(*target)
-	if !ok || spec.Source != from || spec.Container != of.ID || m.ended() {
+	spec := m.Tracker.Spec
+	work, ok := m.Work().(*target)
+	if !ok || spec.Source != from || spec.Container != of.ID || m.Ended() {
 		return nil, fmt.Errorf("migration %.40q does not bring %s from %s here", id, of.Name, from)
 	}
-	return work.takeStaged, nil
+	return work.memory.TakeStaged, nil
 }
 
-// beginStage begins to make the copy that a user wants, or brings the one that is there up to date.
-func (a *Agent) beginStage(ctx context.Context, request *api.StageRequest) (*staging.Stage, error) {
+// BeginStage implements rpc.BeginsStages.
+func (n stagingNode) BeginStage(ctx context.Context, request *api.StageRequest) (*staging.Stage, error) {
 	settings, err := migration.StageSettings{
 		Keep: seconds(request.KeepSeconds), KeepFresh: seconds(request.KeepFreshSeconds),
 		BandwidthLimit: request.BandwidthLimitBitsPerSecond,
@@ -155,28 +156,72 @@ func (a *Agent) beginStage(ctx context.Context, request *api.StageRequest) (*sta
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	if err := a.placements.Free(ctx, request.Container); err != nil {
+	if err := n.agent.placements.Free(ctx, request.Container); err != nil {
 		return nil, err
 	}
-	return a.startStage(ctx, request.Container, request.Node, settings, 0)
+	return n.start(ctx, request.Container, request.Node, settings, 0)
 }
 
-// startStage is beginStage, with a copy that stays idle for that long when its connection ends.
-func (a *Agent) startStage(ctx context.Context, container, node string, settings migration.StageSettings,
+// start is BeginStage, with a copy that stays idle for that long when its connection ends.
+func (n stagingNode) start(ctx context.Context, container, node string, settings migration.StageSettings,
 	idle time.Duration) (*staging.Stage, error) {
-	spec, definition, at, err := a.specify(ctx,
+	spec, definition, at, err := n.agent.departures.Specify(ctx,
 		&api.MigrateRequest{Container: container, Node: node, Mode: string(migration.PreCopy)})
 	if err != nil {
 		return nil, err
 	}
-	return a.stages.Begin(spec, definition, at, settings, idle)
+	return n.agent.stages.Begin(spec, definition, at, settings, idle)
+}
+
+// BeginLayers implements rpc.BeginsStages.
+func (n stagingNode) BeginLayers(ctx context.Context, request *api.StageRequest) (*staging.Layers, error) {
+	container, err := n.agent.containers.Inspect(ctx, request.Container)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := n.Candidates([]string{request.Node})
+	if err != nil {
+		return nil, err
+	}
+	return n.agent.stages.BeginLayers(container.Definition, nodes[0], request.BandwidthLimitBitsPerSecond)
+}
+
+// Candidates implements containers.Stages.
+func (n stagingNode) Candidates(names []string) ([]identity.Node, error) {
+	var nodes []identity.Node
+	for _, name := range names {
+		node, err := n.agent.peers.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		if err := migration.CheckRoute(n.agent.self.Name, name); err != nil {
+			return nil, fmt.Errorf("%w: %w", errRefused, err)
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
+}
+
+// To implements containers.Stages. The container runs whether the nodes get its layers or not.
+func (n stagingNode) To(definition engine.Definition, nodes []identity.Node) {
+	for _, node := range nodes {
+		if _, err := n.agent.stages.BeginLayers(definition, node, 0); err != nil {
+			n.agent.log.Warn("layers not staged", "container", definition.Name, "node", node.Name, "error",
+				err)
+		}
+	}
+}
+
+// Gone implements containers.Stages.
+func (n stagingNode) Gone(ctx context.Context, container string) error {
+	return n.agent.stages.Drop(ctx, container, staging.ErrGone)
 }
 
 // relieveEvery is how often is looked whether there is something to give up.
 const relieveEvery = time.Second
 
 // watchMemory gives up what can be made again when its time is over, and when memory, or the disk, is short.
-func (a *Agent) watchMemory(ctx context.Context) {
+func watchMemory(ctx context.Context, a *Agent) {
 	tick := time.NewTicker(relieveEvery)
 	defer tick.Stop()
 	for {
@@ -188,32 +233,6 @@ func (a *Agent) watchMemory(ctx context.Context) {
 			a.kept.Expire(now)
 			a.engines.LetGo()
 			a.stagedCopies.Relieve()
-		}
-	}
-}
-
-// candidates finds the nodes that a user named as ones to which a container may go.
-func (a *Agent) candidates(names []string) ([]identity.Node, error) {
-	var nodes []identity.Node
-	for _, name := range names {
-		node, err := a.peers.Find(name)
-		if err != nil {
-			return nil, err
-		}
-		if err := migration.CheckRoute(a.self.Name, name); err != nil {
-			return nil, fmt.Errorf("%w: %w", errRefused, err)
-		}
-		nodes = append(nodes, node)
-	}
-	return nodes, nil
-}
-
-// stageTo begins to bring the layers of a container that was just started to nodes to which it may
-// go. It runs whether they get them or not.
-func (a *Agent) stageTo(definition engine.Definition, nodes []identity.Node) {
-	for _, node := range nodes {
-		if _, err := a.stages.BeginLayers(definition, node, 0); err != nil {
-			a.log.Warn("layers not staged", "container", definition.Name, "node", node.Name, "error", err)
 		}
 	}
 }

@@ -3,52 +3,32 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/control"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/envelopes"
-	"github.com/godwit/godwit/internal/memory"
+	"github.com/godwit/godwit/internal/latestart"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/network"
-	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/transfer/anew"
 	"github.com/godwit/godwit/internal/transfer/files"
-	"github.com/godwit/godwit/internal/transfer/memory/precopy"
-	"github.com/godwit/godwit/internal/transfer/memory/push"
+	"github.com/godwit/godwit/internal/transfer/link"
+	"github.com/godwit/godwit/internal/transfer/memory/arriving"
 	"github.com/godwit/godwit/internal/transfer/volumes"
 	"github.com/godwit/godwit/internal/wire/identity"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
-// The sections of a migration's data connection beside those of packages precopy, files and anew, in the
-// order in which they come.
-const (
-	kindStaged = "staged" // nothing more comes before the freeze
-	kindNear   = "near"   // the freeze is: the engine is to start the container, if it does that late
-	kindKnown  = "known"  // content: pages to which pieces of the state may refer, as of aheadPages
-	kindState  = "state"  // name: FILE@OFFSET
-	kindRefers = "refers" // the same, content: see transfer/state.Known
-	kindFinal  = "final"  // content: finalMarker
-	// The other way:
-	kindReady = "ready" // it has
-	kindHeard = "heard" // name: whether the pages that came ahead are known
-)
-
-// What a data connection is for.
+// What a data connection is for. The sections that it carries are those of packages link, latestart, dump,
+// precopy, files and anew.
 const (
 	purposeMigration = "migration"
-	purposeMeasure   = "measure"
 	purposeStage     = "stage"
 	purposeLayers    = "layers" // made by the node that has a use for layers, see package layers
 )
-
-// finalMarker says that all has been sent, and how much that was.
-type finalMarker struct {
-	State map[string]int64 `json:"state"`
-}
 
 // target does the steps of the node that gets.
 type target struct {
@@ -56,35 +36,29 @@ type target struct {
 	move       *move
 	definition engine.Definition
 	offer      *api.Offer // nil after a crash of the agent
-	control    control
+	control    *control.Line
 
-	once     sync.Once
-	data     *stream.Session
-	telling  sync.Mutex    // held while the source is told something over data
-	staged   chan struct{} // closed when the source has staged, with stageErr
-	stageErr error
-
-	memory      *precopy.Receiver
-	files       *files.Receiver
-	anew        *anew.Target
-	arrived     chan struct{} // closed when the arrival is there
-	fills       chan struct{} // closed when what fills its memory is there
-	startedLate bool
+	link    *link.Target // the first data connection
+	memory  *arriving.Memory
+	files   *files.Receiver
+	anew    *anew.Target
+	arrived chan struct{} // closed when the arrival is there
+	start   *latestart.Start
 
 	mu          sync.Mutex
 	reservation *api.Reservation
 	arrival     engine.Arrival
-	push        *push.Receiver
-	residual    *residual.Copy // what the container left here when it went; nil: nothing
 	// of the image store, whose layers are to be here from the reserve until they are mounted
 	letGo func()
 }
 
-func (t *target) do(ctx context.Context, step migration.StepName) (time.Time, error) {
+// Do does a step of the target.
+func (t *target) Do(ctx context.Context, step migration.StepName) (time.Time, error) {
 	return t.steps(t.move.tracker.Spec.Mode).do(ctx, step)
 }
 
-func (t *target) undo(ctx context.Context, step migration.StepName) error {
+// Undo undoes a step of the target.
+func (t *target) Undo(ctx context.Context, step migration.StepName) error {
 	return t.steps(t.move.tracker.Spec.Mode).undo(ctx, step)
 }
 
@@ -95,13 +69,16 @@ func (t *target) release(context.Context) error {
 	return nil
 }
 
-func (t *target) ask(context.Context, bool) (migration.Message, error) {
+// Ask fails: the outcome is known here.
+func (t *target) Ask(context.Context, bool) (migration.Message, error) {
 	return migration.Message{}, errors.New("the target knows the outcome itself")
 }
 
-func (t *target) unsent() bool { return false }
+// Unsent is for sources.
+func (t *target) Unsent() bool { return false }
 
-func (t *target) check(ctx context.Context) (engine.Outcome, time.Time, error) {
+// Check finds out what became of the arrival.
+func (t *target) Check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	outcome, err := t.agent.engines.EngineFor(t.definition).Arrived(ctx, t.definition.ID)
 	if err == nil && outcome == engine.NeverRan && t.move.tracker.Spec.Mode == migration.Restart {
 		t.anew.GiveBack(ctx)
@@ -133,13 +110,10 @@ func (t *target) reserve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := t.files.UseKept()
+	kept, residual := t.files.UseKept(), t.memory.UseResidual()
 	t.mu.Lock()
-	if t.move.tracker.Spec.Mode.MemoryAhead() {
-		t.residual = t.agent.residuals.Use(t.definition.ID)
-	}
-	reservation.StartsLate = t.agent.startsLate(t.definition)
-	reservation.Footprint, reservation.KeepsSpillKey = t.residual != nil, true
+	reservation.StartsLate = t.startsLate()
+	reservation.Footprint, reservation.KeepsSpillKey = residual, true
 	reservation.KeptFilesBytes = kept
 	t.reservation = reservation
 	t.mu.Unlock()
@@ -175,8 +149,8 @@ func (t *target) arrive(ctx context.Context, expect expectation) error {
 	if err != nil {
 		return err
 	}
-	// then its engine has not to do with its network yet: see startLate
-	late := t.agent.startsLate(t.definition)
+	// then its engine has not to do with its network yet: see latestart.Start
+	late := t.startsLate()
 	if !late {
 		if err := t.agent.network.ResaveConntrack(t.definition.ID, t.definition.Network.Address); err != nil {
 			return err
@@ -213,55 +187,19 @@ func (t *target) awaitImage(ctx context.Context) error {
 	if err != nil || images == nil || !lacks {
 		return err
 	}
-	if err := waitFor(ctx, t.staged); err != nil {
-		return err
-	}
-	return t.stageErr
+	return t.link.AwaitStaged(ctx)
 }
 
-// takePages makes room for memory that comes ahead of the freeze. What was staged here has been
-// taken over by then.
-func (t *target) takePages(ctx context.Context) error {
-	if !t.move.tracker.Spec.Mode.MemoryAhead() {
-		return nil
-	}
-	pages, err := t.memory.Open(t.stateLimit())
-	if err != nil {
-		return err
-	}
-	if err := t.arrival.FillFrom(ctx, pages); err != nil {
-		return err
-	}
-	if !t.agent.startsLate(t.definition) { // else it is there when the container is started
-		close(t.fills)
-	}
-	return nil
-}
-
-// takeStaged takes over the pages of the copy that was staged here, as long as there are no others.
-func (t *target) takeStaged(pages *memory.Store) error {
-	if !t.move.tracker.Spec.Mode.MemoryAhead() || !t.memory.TakeOver(pages) {
-		return fmt.Errorf("migration %s can no longer take over a staged copy", t.move.tracker.Spec.ID)
-	}
-	return nil
-}
-
-// releaseResidual gives up what the container left here, if it runs here again.
-func (t *target) releaseResidual(result migration.Finish) {
-	t.mu.Lock()
-	used := t.residual
-	t.residual = nil
-	t.mu.Unlock()
-	used.Release()
-	if result.Result == migration.Moved {
-		t.agent.residuals.Drop(t.definition.ID)
-	}
+// startsLate reports whether the engine is to be told when to start the container.
+func (t *target) startsLate() bool {
+	return latestart.Is(t.agent.engines.EngineFor(t.definition), t.definition)
 }
 
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
-	defer t.watchPush()()
+	lost := func(why string) { t.move.tell(migration.Timeout{Reason: why}) }
+	defer t.memory.Watch(lost, t.agent.broken(t.move))()
 	t.agent.volumes.Forget(ctx, t.definition)
 	permission := engine.Permission{
 		Ask: func() error { return t.move.mayResume(ctx) },
@@ -292,7 +230,7 @@ func (t *target) finalise(ctx context.Context) error {
 
 // discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
-	t.push.Close()
+	t.memory.ClosePush()
 	usable, failed := t.files.Halt(interruption(t.move.record().Error))
 	t.mu.Lock()
 	arrival := t.arrival
@@ -346,10 +284,10 @@ func (t *target) fence(ctx context.Context) error {
 	return errors.Join(err, t.leaveAddress(ctx))
 }
 
-// send hands a message to the session, with what belongs to it.
-func (t *target) send(message migration.Message) {
+// Send hands a message to the session, with what belongs to it.
+func (t *target) Send(message migration.Message) {
 	message.Incarnation = t.agent.incarnation()
-	t.control.send(message, func(envelope *api.Envelope) {
+	t.control.Send(message, func(envelope *api.Envelope) {
 		if message.Kind == migration.KindReserved {
 			t.mu.Lock()
 			envelope.Reservation = t.reservation
@@ -358,46 +296,35 @@ func (t *target) send(message migration.Message) {
 	})
 }
 
-func (t *target) ended(result migration.Finish) {
-	t.push.Close()
-	if err := t.memory.CloseBefore(); err != nil {
-		t.agent.log.Warn("cannot release the memory of remote pages", "container", t.definition.Name,
-			"error", err)
-	}
+// Ended gives back what the steps have left.
+func (t *target) Ended(result migration.Finish) {
+	t.memory.Close(result.Result == migration.Moved)
 	t.releaseImages()
-	if err := t.memory.CloseStaged(); err != nil {
-		t.agent.log.Warn("cannot release a copy of memory", "container", t.definition.Name, "error", err)
-	}
 	t.agent.reservations.Release(t.move.tracker.Spec.ID)
-	t.releaseResidual(result)
 	t.files.End(result.Result == migration.Moved)
-	t.agent.migrationEnded(t.move, result)
+	t.agent.finish(t.move, result)
 }
 
-func (t *target) fresh() work {
-	return newTarget(t.agent, t.move, t.definition, t.control.peer, t.offer)
+// Fresh is the target as after a restart of the agent.
+func (t *target) Fresh() migrate.Work {
+	return newTarget(t.agent, t.move, t.definition, t.control.Peer(), t.offer)
 }
 
 // hears takes what the source says over a session.
 func (t *target) hears(envelope *api.Envelope) {
 	if envelope.Message != nil {
-		t.agent.deliver(t.move, envelope.Message)
+		t.move.Deliver(envelope.Message)
 	}
 }
 
 func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node,
 	offer *api.Offer) *target {
 	t := &target{
-		agent: agent, move: m, definition: definition, offer: offer, staged: make(chan struct{}),
-		memory:  precopy.NewReceiver(),
-		arrived: make(chan struct{}), fills: make(chan struct{}),
-		control: newControl(agent, m, node),
+		agent: agent, move: m, definition: definition, offer: offer, link: link.NewTarget(),
+		arrived: make(chan struct{}),
+		control: control.NewLine(agent.ctx, agent.lineTo(node, m.Move)),
 	}
 	t.files, t.anew = t.newFiles(), t.newAnew()
-	t.push = push.NewReceiver(push.ReceiverConfig{
-		Container: arrived{t}, Received: t.memory, Name: definition.Name, Figures: m.tracker,
-		Now:     func() (memory.FillReport, error) { return t.fillReport(agent.ctx) },
-		Silence: agent.config.peerTimeout(),
-	})
+	t.memory, t.start = t.newMemory(), t.newStart()
 	return t
 }

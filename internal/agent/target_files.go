@@ -12,7 +12,7 @@ import (
 func (t *target) newFiles() *files.Receiver {
 	return files.NewReceiver(files.ReceiverConfig{
 		Migration: t.move.tracker.Spec, Arrival: arrivingFiles{t}, OfferedBytes: t.offer.GetTreesBytes(),
-		Kept: t.agent.kept, Interrupted: errInterrupted, Dir: t.agent.moves.dir(t.move.tracker.Spec.ID),
+		Kept: t.agent.kept, Interrupted: errInterrupted, Dir: t.agent.moves.Dir(t.move.tracker.Spec.ID),
 		Cores: t.agent.cores, Log: t.agent.log,
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/transfer/anew"
 	"github.com/godwit/godwit/internal/transfer/files"
+	"github.com/godwit/godwit/internal/transfer/link"
 	"github.com/godwit/godwit/internal/transfer/state"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // faultHealthy is where a fault can happen during probation: there is no step of this name.
@@ -21,7 +21,7 @@ func (t *target) newAnew() *anew.Target {
 	return anew.NewTarget(t.agent.ctx, anew.TargetConfig{
 		Container: t.definition, PortsJSON: t.offer.GetPortsJson(), Source: t.move.tracker.Spec.Source,
 		Network: arrivingNetwork{t.agent}, Volumes: t.agent.volumes,
-		Data: func() *stream.Session { return t.data },
+		Data: t.link.Data,
 		May: func(ctx context.Context) error {
 			if err := t.move.fault(ctx, faultHealthy, "before"); err != nil {
 				return err
@@ -65,15 +65,15 @@ func (t *target) startAnew(ctx context.Context) (time.Time, error) {
 // receiveFiles takes what has changed last, and the final marker.
 func (t *target) receiveFiles(ctx context.Context, _ context.CancelCauseFunc) error {
 	for {
-		section, err := t.data.Next()
+		section, err := t.link.Data().Next()
 		if err != nil {
 			return err
 		}
 		switch section.Kind {
 		case files.KindRound:
 			err = t.files.Take(ctx, section)
-		case kindFinal:
-			return t.final(section, state.NewReceiver("", 0))
+		case link.KindFinal:
+			return t.final(section, state.NewReceiver("", 0).Check)
 		default:
 			err = fmt.Errorf("a section %.40q comes when the container was stopped", section.Kind)
 		}

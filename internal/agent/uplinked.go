@@ -6,6 +6,7 @@ import (
 
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/uplink"
 )
@@ -32,7 +33,7 @@ func (u uplinked) Containers(ctx context.Context, fresh bool) ([]engine.Containe
 	return u.agent.lists.All(ctx)
 }
 
-func (u uplinked) Moving() map[string]bool { return u.agent.moves.containers() }
+func (u uplinked) Moving() map[string]bool { return u.agent.moves.AllMoving() }
 func (u uplinked) Nodes() []*api.Node      { return u.agent.peers.Describe() }
 
 func (u uplinked) Memory(ctx context.Context, id string) (int64, error) {
@@ -40,23 +41,23 @@ func (u uplinked) Memory(ctx context.Context, id string) (int64, error) {
 }
 
 func (u uplinked) Migrate(ctx context.Context, request *api.MigrateRequest) error {
-	_, err := u.agent.migrate(ctx, request)
+	_, err := departing{u.agent.departures, u.agent}.Migrate(ctx, request)
 	return err
 }
 
 func (u uplinked) Cancel(id string) error {
-	m, err := u.agent.moves.find(id)
+	m, err := u.agent.moves.Find(id)
 	if err == nil {
-		_, err = m.step(migration.Cancel{Reason: "by a user of the controller"})
+		_, err = m.Step(migration.Cancel{Reason: "by a user of the controller"})
 	}
 	return err
 }
 
 // Report: a migration whose journal cannot be read now is known, as it may go on.
 func (u uplinked) Report(id string) (report migration.Report, ended, known bool) {
-	m, err := u.agent.moves.find(id)
+	m, err := u.agent.moves.Find(id)
 	if err != nil {
-		return migration.Report{}, false, !errors.As(err, new(unknownMigration))
+		return migration.Report{}, false, !errors.As(err, new(migrate.UnknownError))
 	}
-	return m.report(), m.ended(), true
+	return m.Report(), m.Ended(), true
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/bench/postcopy"
 	"github.com/godwit/godwit/internal/bench/results"
 	"github.com/godwit/godwit/internal/bench/rounds"
+	"github.com/godwit/godwit/internal/bench/studies"
+	"github.com/godwit/godwit/internal/bench/switchover"
 )
 
 // WriteText prints a result for people: a table for each workload and link, and the requirements.
@@ -31,9 +33,9 @@ func writeRows(w io.Writer, r results.Result) {
 		files.WriteRows(r, w)
 	case engines.Name:
 		engines.WriteRows(r, w)
-	case suiteStudies:
-		writeStudies(r, w)
+	case studies.Name:
+		studies.WriteRows(r, w)
 	default:
-		writeMoves(r, w)
+		switchover.WriteRows(r, w)
 	}
 }

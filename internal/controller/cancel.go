@@ -93,8 +93,7 @@ func (c *cluster) hold(one store.Intent) []store.Container {
 }
 
 // heldBy returns who keeps a container at a node; empty: nobody. A drain that began later releases it.
-func (c *cluster) heldBy(container, node string) string {
-	held := c.state.Containers[container].Held
+func (c *cluster) heldBy(held *store.Held, node string) string {
 	if held == nil || held.Node != node {
 		return ""
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
+	"github.com/godwit/godwit/internal/controller/decide"
 	"github.com/godwit/godwit/internal/controller/executor"
 	"github.com/godwit/godwit/internal/controller/store"
 	"github.com/godwit/godwit/internal/wire/pinned"
@@ -36,7 +37,10 @@ type cluster struct {
 
 	mu          sync.Mutex
 	state       store.State
-	live        map[string]*liveNode // by name
+	live        map[string]*liveNode       // by name
+	scratch     []decide.Container         // memory of the last description of the world
+	places      *places                    // of the containers that run
+	selectors   map[string]decide.Selector // by the text of the label
 	queue       *executor.Queue
 	waits       map[string]string // what intents wait for, by id
 	recommended []*api.Intent
@@ -74,6 +78,7 @@ func openCluster(ctx context.Context, config Config, b bounds, term store.Term) 
 		store: config.Store, term: term, log: config.Log, now: time.Now, began: time.Now(),
 		enforce: config.Enforce, bounds: b, callers: newCallers(config, b, state.Tokens),
 		kicked: make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
+		places: newPlaces(), selectors: map[string]decide.Selector{},
 		queue: executor.NewQueue(config.Limits), waits: map[string]string{},
 		obstacles: map[string][]string{}, refused: map[string]string{}, failures: map[string]failure{},
 		changed: make(chan struct{}),

@@ -3,7 +3,9 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -29,6 +31,61 @@ type inventory struct {
 	containers map[string]*api.NodeContainer // by id
 	rates      map[string]float64            // bits per second, by the other node's name
 	bytes      int                           // of the containers
+
+	// sorted are the containers that run, in order of id; nil: they have changed. Thousands of nodes are
+	// looked at for each decision, and few have changed.
+	sorted []*api.NodeContainer
+	// places counts the containers that run; nil: the node is not known to the cluster yet.
+	places *places
+}
+
+// places counts at how many nodes a container runs, as these nodes say.
+type places struct {
+	nodes   map[string]int
+	several map[string]bool // containers that run at more than one
+}
+
+func newPlaces() *places { return &places{map[string]int{}, map[string]bool{}} }
+
+func (p *places) add(id string, by int) {
+	p.nodes[id] += by
+	switch p.nodes[id] {
+	case 0:
+		delete(p.nodes, id)
+	case 1:
+		delete(p.several, id)
+	default:
+		p.several[id] = true
+	}
+}
+
+// count makes the containers that run count, or no longer count.
+func (n *inventory) count(in *places) {
+	for id, one := range n.containers {
+		if one.State != running {
+			continue
+		}
+		if n.places != nil {
+			n.places.add(id, -1)
+		}
+		if in != nil {
+			in.add(id, 1)
+		}
+	}
+	n.places = in
+}
+
+// runs returns the containers that run, in order of id.
+func (n *inventory) runs() []*api.NodeContainer {
+	if n.sorted == nil {
+		n.sorted = []*api.NodeContainer{}
+		for _, id := range slices.Sorted(maps.Keys(n.containers)) {
+			if one := n.containers[id]; one.State == running {
+				n.sorted = append(n.sorted, one)
+			}
+		}
+	}
+	return n.sorted
 }
 
 // checkState refuses a node's state that does not fit.
@@ -106,8 +163,11 @@ func (n *inventory) change(d *api.Delta) {
 	}
 	for _, one := range d.Containers {
 		n.forget(one.Id)
-		n.containers[one.Id] = one
+		n.containers[one.Id], n.sorted = one, nil
 		n.bytes += proto.Size(one)
+		if n.places != nil && one.State == running {
+			n.places.add(one.Id, 1)
+		}
 	}
 	for _, one := range d.Links {
 		n.rates[one.Node] = one.BitsPerSecond
@@ -122,6 +182,10 @@ func (n *inventory) forget(id string) {
 	if one := n.containers[id]; one != nil {
 		n.bytes -= proto.Size(one)
 		delete(n.containers, id)
+		n.sorted = nil
+		if n.places != nil && one.State == running {
+			n.places.add(id, -1)
+		}
 	}
 }
 

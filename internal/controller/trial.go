@@ -30,6 +30,7 @@ func NewTrial(ctx context.Context, nodes map[string]*api.NodeState) (*Trial, err
 	for name, state := range nodes {
 		live := &liveNode{session: &session{}, since: c.now()}
 		live.take(state)
+		live.count(c.places)
 		c.live[name], c.state.Nodes[name] = live, store.Node{Name: name, State: store.Active}
 	}
 	return &Trial{c}, nil

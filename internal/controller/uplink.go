@@ -177,7 +177,9 @@ func (c *cluster) arrive(name string, told inventory) *session {
 		close(live.session.replaced)
 	}
 	live.session = &session{commands: make(chan *api.Down, queuedCommands), replaced: make(chan struct{})}
+	live.count(nil)
 	live.since, live.inventory = c.now(), told
+	live.count(c.places)
 	delete(c.refused, name)
 	for _, job := range c.queue.Repeat(name) {
 		c.send(job)

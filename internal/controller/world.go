@@ -26,7 +26,7 @@ type view struct {
 }
 
 // indexes finds nodes that are known.
-func (v view) indexes(names []string) (all []int) {
+func (v *view) indexes(names []string) (all []int) {
 	for _, name := range names {
 		if i, found := v.index[name]; found {
 			all = append(all, i)
@@ -35,27 +35,28 @@ func (v view) indexes(names []string) (all []int) {
 	return all
 }
 
-// world describes the cluster for a decision.
+// world describes the cluster for a decision. The description is valid until the next one is made.
 func (c *cluster) world() view {
-	v := view{decide.World{Enforce: c.enforce}, map[string]int{}}
 	names := slices.Sorted(maps.Keys(c.state.Nodes))
+	v := view{decide.World{Enforce: c.enforce}, make(map[string]int, len(names))}
+	v.Nodes = make([]decide.Node, 0, len(names))
+	v.Containers = c.scratch[:0] // fresh memory for 100,000 containers takes longer than to describe them
 	for i, name := range names {
 		v.index[name] = i
 	}
 	busy := c.queue.Busy()
-	for id := range c.doubles() {
+	for id := range c.places.several {
 		busy[id] = true // which of them is the container is for the nodes to find out
 	}
 	for i, name := range names {
 		v.Nodes = append(v.Nodes, c.node(v, name))
 		if live := c.live[name]; live != nil {
-			for _, id := range slices.Sorted(maps.Keys(live.containers)) {
-				if one := live.containers[id]; one.State == running {
-					v.Containers = append(v.Containers, c.describe(v, one, i, busy[id]))
-				}
+			for _, one := range live.runs() {
+				v.Containers = append(v.Containers, c.describe(&v, one, i, busy[one.Id]))
 			}
 		}
 	}
+	c.scratch = v.Containers
 	for _, job := range c.queue.All() {
 		if to, found := v.index[job.To]; found {
 			bytes := c.state.Intents[job.ID].Bytes
@@ -64,21 +65,6 @@ func (c *cluster) world() view {
 		}
 	}
 	return v
-}
-
-// doubles returns the containers that several nodes say they run.
-func (c *cluster) doubles() map[string]bool {
-	seen, doubles := map[string]bool{}, map[string]bool{}
-	for _, live := range c.live {
-		for id, one := range live.containers {
-			if one.State == running {
-				doubles[id] = seen[id]
-				seen[id] = true
-			}
-		}
-	}
-	maps.DeleteFunc(doubles, func(_ string, double bool) bool { return !double })
-	return doubles
 }
 
 func (c *cluster) node(v view, name string) decide.Node {
@@ -109,20 +95,43 @@ func (c *cluster) node(v view, name string) decide.Node {
 	return n
 }
 
-func (c *cluster) describe(v view, one *api.NodeContainer, node int, busy bool) decide.Container {
+func (c *cluster) describe(v *view, one *api.NodeContainer, node int, busy bool) decide.Container {
+	kept := c.state.Containers[one.Id]
 	d := decide.Container{
 		ID: one.Id, Name: one.Name, Node: node, Busy: busy || one.Moving, Bytes: one.MemoryBytes, Home: -1,
 		Spread: one.Labels[labelSpread], Affinity: one.Labels[labelAffinity],
-		NotBefore: c.failures[one.Id].notBefore(), Held: c.heldBy(one.Id, v.Nodes[node].Name),
+		Held: c.heldBy(kept.Held, v.Nodes[node].Name),
 	}
-	refused, failed := c.tried(one.Id)
-	d.Refused, d.Failed = v.indexes(refused), v.indexes(failed)
-	// A selector that cannot be read allows all nodes; ClusterContainers shows the label.
-	d.Nodes, _ = decide.ParseSelector(one.Labels[labelNodes])
-	if home := c.state.Containers[one.Id].Home; home != "" {
-		if i, found := v.index[home]; found {
+	if last, found := c.failures[one.Id]; found {
+		d.NotBefore = last.notBefore()
+		refused, failed := c.tried(one.Id)
+		d.Refused, d.Failed = v.indexes(refused), v.indexes(failed)
+	}
+	d.Nodes = c.selector(one.Labels[labelNodes])
+	if kept.Home != "" {
+		if i, found := v.index[kept.Home]; found {
 			d.Home = i
 		}
 	}
 	return d
+}
+
+// keptSelectors bounds the selectors that are remembered: many containers have the same.
+const keptSelectors = 10_000
+
+// selector reads a selector of a label. One that cannot be read allows all nodes; ClusterContainers shows the
+// label.
+func (c *cluster) selector(text string) decide.Selector {
+	if text == "" {
+		return nil
+	}
+	read, found := c.selectors[text]
+	if !found {
+		if len(c.selectors) >= keptSelectors {
+			clear(c.selectors)
+		}
+		read, _ = decide.ParseSelector(text)
+		c.selectors[text] = read
+	}
+	return read
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // Mount tells CRIU about a mount from outside the container. Key is the mount point in the container at the
@@ -27,7 +28,7 @@ type DumpRequest struct {
 	RootPID      int    // the container's first process
 	Root         string // the container's root file system, as the dumping process sees it
 	WorkDir      string // for the log; must exist
-	FreezeCgroup string // kernel.Cgroup.FreezerDir
+	FreezeCgroup string // cgroup.Cgroup.FreezerDir
 	// network namespace in which CRIU runs, see NetworkFor; "": this process's own
 	Network        string
 	ExternalMounts []Mount  // see ExternalFor
@@ -320,7 +321,7 @@ func (d *Dump) rollBack() {
 func (d *Dump) freezeAndKill() {
 	ctx, cancel := context.WithTimeout(context.Background(), d.patience)
 	defer cancel()
-	if group, err := kernel.CgroupAt(d.request.FreezeCgroup); err == nil {
+	if group, err := cgroup.At(d.request.FreezeCgroup); err == nil {
 		_, _ = group.Freeze(ctx) // processes that cannot be frozen continue by themselves
 	}
 	d.kill()

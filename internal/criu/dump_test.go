@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/await"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // TestAbort gives up a dump twenty times in a row, and checks that an established connection still works.
@@ -49,7 +49,7 @@ func (c *container) freezeByVersion1() {
 	if _, err := os.Stat(dir); err != nil {
 		dir = c.mountFreezer()
 	}
-	group, err := kernel.CgroupAt(dir)
+	group, err := cgroup.At(dir)
 	must(c.t, err)
 	runc := c.group
 	c.group = group

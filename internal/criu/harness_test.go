@@ -19,7 +19,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 var workload string // path of the program that runs in the containers
@@ -96,7 +96,7 @@ type container struct {
 	cgroupsPath        string
 	spec               *specs.Spec
 	pid                int
-	group              *kernel.Cgroup
+	group              *cgroup.Cgroup
 	images             string   // tmpfs
 	lazy               bool     // dumps leave memory out, and do not examine large mappings
 	under              []string // a program that starts runc for a restore, and its arguments
@@ -220,7 +220,7 @@ func (c *container) attach() {
 	must(c.t, err)
 	_, err = fmt.Sscan(string(data), &c.pid)
 	must(c.t, err)
-	c.group, err = kernel.CgroupOf(c.pid)
+	c.group, err = cgroup.Of(c.pid)
 	must(c.t, err)
 }
 

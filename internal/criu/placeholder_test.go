@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // withPlaceholder returns a container that was dumped and killed, and whose restore has a placeholder.
@@ -50,9 +51,9 @@ func (r *restore) started() <-chan error {
 // restored process gets its PID.
 func TestPlaceholder(t *testing.T) {
 	c, client, r, pid := withPlaceholder(t)
-	group, err := kernel.CgroupOf(pid)
+	group, err := cgroup.Of(pid)
 	must(t, err)
-	if want, err := kernel.OpenCgroup(c.cgroupsPath); err != nil || group.FreezerDir() != want.FreezerDir() {
+	if want, err := cgroup.Open(c.cgroupsPath); err != nil || group.FreezerDir() != want.FreezerDir() {
 		t.Errorf("it is in cgroup %s, want %s (%v)", group.FreezerDir(), want.FreezerDir(), err)
 	}
 	own, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // dumped returns a container that was dumped and killed, with a restore of it waiting in the proxy.
@@ -51,7 +52,7 @@ func (r *restore) neverRan() {
 // nothingRuns checks that no process of the restore is left.
 func (r *restore) nothingRuns() {
 	r.c.t.Helper()
-	group, err := kernel.OpenCgroup(r.c.cgroupsPath)
+	group, err := cgroup.Open(r.c.cgroupsPath)
 	if err != nil {
 		return // runc has removed it
 	}
@@ -133,7 +134,7 @@ func TestRestoredProcess(t *testing.T) {
 // proxyPIDs returns the processes in the container's cgroup while the restore waits.
 func proxyPIDs(t *testing.T, r *restore) []int {
 	t.Helper()
-	group, err := kernel.OpenCgroup(r.c.cgroupsPath)
+	group, err := cgroup.Open(r.c.cgroupsPath)
 	must(t, err)
 	pids, err := group.Procs()
 	must(t, err)

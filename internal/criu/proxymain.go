@@ -19,6 +19,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu/vet"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // ProxyMain is the main function when runc calls this program as `criu`. Without GODWIT_GATE in the
@@ -139,7 +140,7 @@ func (p *proxyProcess) run(fd int, socket string) error {
 	}
 	// runc has put this process into the container's cgroup, for the sake of CRIU, which is in it now. The
 	// proxy would count against the container's limits, and be frozen and killed with it.
-	if err := kernel.JoinCgroupsOf(os.Getppid()); err != nil {
+	if err := cgroup.JoinOf(os.Getppid()); err != nil {
 		return err
 	}
 	if p.placeholder != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu/vet"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // ProxyServerCommand is the hidden command of this program that becomes a restore proxy for an engine that
@@ -33,7 +34,7 @@ type ProxyServer struct {
 	Socket string // made for the wrapper
 	Images string // directory
 	Work   string // directory, for CRIU's log
-	// the container's cgroup, as for kernel.OpenCgroup: processes that a failed restore leaves in it are
+	// the container's cgroup, as for cgroup.Open: processes that a failed restore leaves in it are
 	// killed
 	Cgroup string
 	Agreed vet.Agreed // what the images may say
@@ -277,7 +278,7 @@ func (p *proxyProcess) killRest() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
-	if group, err := kernel.OpenCgroup(p.cgroup); err == nil {
+	if group, err := cgroup.Open(p.cgroup); err == nil {
 		if err := group.Kill(ctx); err != nil {
 			p.note(err.Error())
 		}

@@ -45,7 +45,7 @@ func lockRecord(path string) (*os.File, error) {
 // waits for its end (a proxy whose agent is gone ends at once). When ctx ends first, Ran kills the proxy,
 // on which CRIU fails. It does not kill a proxy that has made the record: its container runs, and would be
 // killed with it. So the answer false is final. The caller removes processes that a killed restore may
-// leave (kernel.Cgroup.Kill).
+// leave (cgroup.Cgroup.Kill).
 func Ran(ctx context.Context, record string) (bool, error) {
 	if err := endProxy(ctx, record); err != nil {
 		return false, fmt.Errorf("wait for the restore proxy to end: %w", err)

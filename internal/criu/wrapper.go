@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // Some engines start CRIU by its command line, `criu restore --root …`, and wait for that very process, as
@@ -73,7 +73,7 @@ func becomeCRIU(path string, args []string) error {
 func enterContainer(args []string) error {
 	groups, err := cgroupRoots(args)
 	if err == nil {
-		err = kernel.JoinCgroups(groups)
+		err = cgroup.Join(groups)
 	}
 	if err != nil {
 		return fmt.Errorf("enter the container's cgroup: %w", err)

@@ -1,6 +1,9 @@
 package files
 
-import "os"
+import (
+	"os"
+	"slices"
+)
 
 // TreeKind is the purpose of a directory that moves with a container.
 type TreeKind string
@@ -21,6 +24,17 @@ type Tree struct {
 	Path string // absolute
 	// Held is the target of Path, if Path is valid only while it is open; see LetGo.
 	Held *os.File
+}
+
+// Without returns the trees that are not unwanted, in the same slice. It lets go of the others.
+func Without(trees []Tree, unwanted func(Tree) bool) []Tree {
+	return slices.DeleteFunc(trees, func(tree Tree) bool {
+		if !unwanted(tree) {
+			return false
+		}
+		LetGo([]Tree{tree})
+		return true
+	})
 }
 
 // LetGo releases trees that have been opened, or are not needed: the paths of held trees become invalid.

@@ -2,7 +2,10 @@ package frozen
 
 import (
 	"context"
+	"errors"
 	"sync"
+
+	"github.com/godwit/godwit/internal/guard"
 )
 
 // permit keeps the final marker here while the frozen copy is not known to be held. The
@@ -44,6 +47,31 @@ func (p *permit) deny() (ok bool) {
 	defer p.mu.Unlock()
 	p.denied = p.withheld
 	return p.withheld
+}
+
+// Sending is what SendFinal sends.
+type Sending struct {
+	// Content sends what is left; the final marker comes after it.
+	Content func(ctx context.Context) error
+	// Permit asks whether the marker may leave, and journals that it may have.
+	Permit func(ctx context.Context) error
+	Emit   func() error // sends the marker: from then on this node does not decide alone
+}
+
+// SendFinal sends what is left, and the final marker. The journal is written and the frozen copy is held
+// while the bytes leave. The marker leaves only when nobody else can run the copy here: with the marker, the
+// target may have the only one.
+func (c *Copy) SendFinal(ctx context.Context, what Sending) error {
+	c.WithholdFinal()
+	held := guard.Go(func() error { return c.AwaitHeld(ctx) })
+	permission := guard.Go(func() error { return what.Permit(ctx) }) // the journal takes as long
+	if err := errors.Join(what.Content(ctx), <-held, <-permission); err != nil {
+		return err
+	}
+	if err := c.ReleaseFinal(ctx); err != nil {
+		return err
+	}
+	return what.Emit()
 }
 
 // WithholdFinal says that the final marker has not left.

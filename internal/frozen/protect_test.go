@@ -272,3 +272,42 @@ func TestUnkeptInDoubt(t *testing.T) {
 		t.Errorf("told %d times", n)
 	}
 }
+
+// TestSendFinal: the marker leaves after all else, and not at all if anything fails before.
+func TestSendFinal(t *testing.T) {
+	for _, fails := range []string{"", "content", "permission", "hold", "marker"} {
+		c := keptBy(t, func(context.Context) error {
+			if fails == "hold" {
+				return engine.ErrThawed
+			}
+			return nil
+		})
+		c.Keep()
+		failed := errors.New(fails + " fails")
+		does := func(what string) error {
+			if what == fails {
+				return failed
+			}
+			return nil
+		}
+		emitted, sent := false, false
+		err := c.SendFinal(t.Context(), Sending{
+			Content: func(context.Context) error {
+				sent = true
+				return does("content")
+			},
+			Permit: func(context.Context) error { return does("permission") },
+			Emit: func() error {
+				emitted = sent
+				return does("marker")
+			},
+		})
+		if may := fails == "" || fails == "marker"; (err == nil) != (fails == "") || emitted != may ||
+			c.FinalReleased() != may {
+			t.Errorf("%q fails: %v, sent: %t", fails, err, emitted)
+		}
+		if fails != "" && fails != "hold" && !errors.Is(err, failed) {
+			t.Errorf("%q fails: %v", fails, err)
+		}
+	}
+}

@@ -13,20 +13,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
+)
 
 // sleeper starts a process that does nothing until the returned function is called.
 func sleeper(t *testing.T) (pid int, end func()) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1h")
-	must(t, cmd.Start())
+	kerneltest.Must(t, cmd.Start())
 	end = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -41,13 +36,13 @@ func TestReadOfAnother(t *testing.T) {
 	const lastPID = "/proc/sys/kernel/ns_last_pid"
 	pid, end := sleeper(t)
 	space, err := OpenAddressSpace(pid)
-	must(t, err)
+	kerneltest.Must(t, err)
 	defer space.Close()
 	reader := space.Reader()
 	defer reader.Close()
 	end()
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		must(t, os.WriteFile(lastPID, fmt.Appendf(nil, "%d", pid-1), 0))
+		kerneltest.Must(t, os.WriteFile(lastPID, fmt.Appendf(nil, "%d", pid-1), 0))
 		other, end := sleeper(t)
 		if other == pid {
 			readNothing(t, pid, reader)
@@ -63,10 +58,10 @@ func TestReadOfAnother(t *testing.T) {
 func readNothing(t *testing.T, pid int, reader *MemoryReader) {
 	t.Helper()
 	other, err := OpenAddressSpace(pid)
-	must(t, err)
+	kerneltest.Must(t, err)
 	defer other.Close()
 	mappings, err := other.Mappings()
-	must(t, err)
+	kerneltest.Must(t, err)
 	if len(mappings) == 0 {
 		t.Fatal("the other process has no memory")
 	}
@@ -87,16 +82,16 @@ func readNothing(t *testing.T, pid int, reader *MemoryReader) {
 // TestOpenDescriptor opens a memfd of a process, and refuses what may be in its place a moment later.
 func TestOpenDescriptor(t *testing.T) {
 	space, err := OpenAddressSpace(os.Getpid())
-	must(t, err)
+	kerneltest.Must(t, err)
 	defer space.Close()
 	fd, err := unix.MemfdCreate("it", unix.MFD_CLOEXEC)
-	must(t, err)
+	kerneltest.Must(t, err)
 	memfd := os.NewFile(uintptr(fd), "memfd")
 	defer memfd.Close()
 	_, err = memfd.WriteString("content")
-	must(t, err)
+	kerneltest.Must(t, err)
 	again, err := space.OpenDescriptor(fmt.Sprint(fd))
-	must(t, err)
+	kerneltest.Must(t, err)
 	defer again.Close()
 	content := make([]byte, 7)
 	if _, err := again.Read(content); err != nil || string(content) != "content" {
@@ -104,10 +99,10 @@ func TestOpenDescriptor(t *testing.T) {
 	}
 
 	path := filepath.Join(t.TempDir(), "fifo")
-	must(t, unix.Mkfifo(path, 0o600))
+	kerneltest.Must(t, unix.Mkfifo(path, 0o600))
 	// without anybody who writes
 	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	must(t, err)
+	kerneltest.Must(t, err)
 	defer unix.Close(fifo)
 	opened := make(chan error, 1)
 	go func() {

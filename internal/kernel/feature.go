@@ -135,12 +135,12 @@ func probePidfdGetfd() error {
 // probeFreezer looks for a hierarchy that can freeze. The root group of version 2 has no cgroup.freeze, so
 // the probe makes and removes a group.
 func probeFreezer() error {
-	all, err := hierarchies()
+	all, err := Hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, h := range all {
-		if !h.unified && strings.Contains(","+h.controllers+",", ",freezer,") {
+		if !h.Unified && strings.Contains(","+h.Controllers+",", ",freezer,") {
 			return nil
 		}
 	}
@@ -151,12 +151,12 @@ func probeCgroupKill() error { return probeCgroupFile("cgroup.kill") }
 
 // probeCgroupFile makes a version 2 group, checks whether it has a file, and removes it.
 func probeCgroupFile(name string) error {
-	all, err := hierarchies()
+	all, err := Hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, h := range all {
-		if !h.unified {
+		if !h.Unified {
 			continue
 		}
 		dir, err := os.MkdirTemp(h.mount, "godwit-probe-")

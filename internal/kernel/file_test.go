@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 // TestCreateDurable makes a file where there is no room for another byte.
@@ -76,7 +78,7 @@ func BenchmarkWriteFileAtomic(b *testing.B) {
 func TestRemoveUnfinished(t *testing.T) {
 	dir := t.TempDir()
 	ended := exec.Command("true")
-	must(t, ended.Run())
+	kerneltest.Must(t, ended.Run())
 	names := []string{
 		fmt.Sprintf(".report.json.new-%d-7", ended.Process.Pid),
 		fmt.Sprintf(".report.json.new-%d-7", os.Getppid()),
@@ -84,12 +86,13 @@ func TestRemoveUnfinished(t *testing.T) {
 		".report.json.new-99999999999999999999-7", "report.json",
 	}
 	for _, name := range names {
-		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		kerneltest.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
-	must(t, os.Mkdir(filepath.Join(dir, fmt.Sprintf(".directory.new-%d-7", ended.Process.Pid)), 0o700))
-	must(t, RemoveUnfinished(dir))
+	kerneltest.Must(t,
+		os.Mkdir(filepath.Join(dir, fmt.Sprintf(".directory.new-%d-7", ended.Process.Pid)), 0o700))
+	kerneltest.Must(t, RemoveUnfinished(dir))
 	entries, err := os.ReadDir(dir)
-	must(t, err)
+	kerneltest.Must(t, err)
 	if len(entries) != len(names) { // one fewer, and the directory
 		t.Errorf("there is %v", entries)
 	}

@@ -68,13 +68,13 @@ func parseRecordLock(text string) (lock RecordLock, ok bool, err error) {
 // meanwhile, the process cannot continue.
 func TakeRecordLocks(pid int, locks []RecordLock) error {
 	var err error
-	asTracer(func() bool {
-		t := &tracee{pid: pid, tid: pid}
+	AsTracer(func() bool {
+		t := &Tracee{PID: pid, TID: pid}
 		err = t.takeLocks(locks)
-		if e := t.release(); err == nil {
+		if e := t.Release(); err == nil {
 			err = e
 		}
-		return !t.seized
+		return !t.Seized
 	})
 	if err != nil {
 		return fmt.Errorf("take locks as process %d: %w", pid, whenGone(err))
@@ -86,15 +86,15 @@ func TakeRecordLocks(pid int, locks []RecordLock) error {
 // there.
 const lockRoom = 512
 
-func (t *tracee) takeLocks(locks []RecordLock) error {
-	if err := t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD); err != nil {
-		return fmt.Errorf("seize it: %w%s", err, tracedBy(t.pid))
+func (t *Tracee) takeLocks(locks []RecordLock) error {
+	if err := t.Ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD); err != nil {
+		return fmt.Errorf("seize it: %w%s", err, tracedBy(t.PID))
 	}
-	t.seized = true
+	t.Seized = true
 	if err := t.stopInCall(); err != nil {
 		return err
 	}
-	if err := t.ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask),
+	if err := t.Ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask),
 		uintptr(unsafe.Pointer(&t.mask))); err != nil {
 		return fmt.Errorf("read the signal mask: %w", err)
 	}
@@ -118,11 +118,11 @@ func (t *tracee) takeLocks(locks []RecordLock) error {
 
 // stopInCall stops the thread in the system call in which it waits, or before it, and finds the call's
 // instruction.
-func (t *tracee) stopInCall() error {
-	for pause := shortestRun; ; pause = min(pause*2, longestRun) {
-		err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)
+func (t *Tracee) stopInCall() error {
+	for pause := ShortestRun; ; pause = min(pause*2, LongestRun) {
+		err := t.Ptrace(unix.PTRACE_INTERRUPT, 0, 0)
 		if err == nil {
-			err = t.awaitStop()
+			err = t.AwaitStop()
 		}
 		if err == nil {
 			err = t.getRegisters(&t.regs)
@@ -139,10 +139,10 @@ func (t *tracee) stopInCall() error {
 				return nil
 			}
 		}
-		if pause == longestRun {
+		if pause == LongestRun {
 			return fmt.Errorf("%w: it is in no system call", ErrUntraceable)
 		}
-		if err := t.ptrace(unix.PTRACE_CONT, 0, 0); err != nil {
+		if err := t.Ptrace(unix.PTRACE_CONT, 0, 0); err != nil {
 			return err
 		}
 		time.Sleep(pause)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/await"
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 func TestParseRecordLock(t *testing.T) {
@@ -42,26 +43,26 @@ func TestParseRecordLock(t *testing.T) {
 // TestTakeRecordLocks takes locks on behalf of sleeping processes, and of one that does not wait.
 func TestTakeRecordLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locked")
-	must(t, os.WriteFile(path, nil, 0o600))
+	kerneltest.Must(t, os.WriteFile(path, nil, 0o600))
 	start := func(args ...string) int {
 		file, err := os.OpenFile(path, os.O_RDWR, 0)
-		must(t, err)
+		kerneltest.Must(t, err)
 		defer file.Close()
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.ExtraFiles = []*os.File{file}
-		must(t, cmd.Start())
+		kerneltest.Must(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 		return cmd.Process.Pid
 	}
 	one, other, busy := start("sleep", "1h"), start("sleep", "1h"), start("sh", "-c", "while :; do :; done")
 	awaitComputing(t, busy)
 	locks := []RecordLock{{FD: 3, Start: 7, Length: 5}, {FD: 3, Write: true, Start: 100}}
-	must(t, TakeRecordLocks(one, locks))
+	kerneltest.Must(t, TakeRecordLocks(one, locks))
 	got, err := RecordLocks(one, 3)
 	if err != nil || !slices.Equal(got, locks) {
 		t.Errorf("it has %+v, %v", got, err)
 	}
-	must(t, TakeRecordLocks(other, locks[:1])) // the lock is shared
+	kerneltest.Must(t, TakeRecordLocks(other, locks[:1])) // the lock is shared
 	if err := TakeRecordLocks(other, locks[1:]); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("a lock that another has: %v", err)
 	}
@@ -73,7 +74,7 @@ func TestTakeRecordLocks(t *testing.T) {
 	}
 	for _, pid := range []int{one, other, busy} {
 		p, err := ReadProcess(pid)
-		must(t, err)
+		kerneltest.Must(t, err)
 		if p.Tracer != 0 || p.State != 'S' && pid != busy {
 			t.Errorf("process %d is in state %c, traced by %d", pid, p.State, p.Tracer)
 		}
@@ -86,11 +87,11 @@ func awaitComputing(t *testing.T, pid int) {
 	t.Helper()
 	await.True(t, "a shell that computes", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		must(t, err)
+		kerneltest.Must(t, err)
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		// utime, the 14th field of proc_pid_stat(5)
 		ticks, err := strconv.Atoi(fields[11])
-		must(t, err)
+		kerneltest.Must(t, err)
 		return ticks >= 5
 	})
 }

@@ -33,7 +33,7 @@ func (g *gadgets) search(code []byte, at uint64) {
 }
 
 // confirm checks, when the thread is stopped, that everything that look has found is still there.
-func (t *tracee) confirm() error {
+func (t *Tracee) confirm() error {
 	for _, one := range t.gadget.list() {
 		if *one.at == 0 {
 			continue
@@ -48,9 +48,9 @@ func (t *tracee) confirm() error {
 
 // look finds, before the thread is stopped, the required parts of the process's memory: instructions in its
 // code, and the stack of its first thread. Every program has a system call instruction somewhere.
-func (t *tracee) look() error {
+func (t *Tracee) look() error {
 	t.gadget, t.stack, t.heal, t.scratch, t.wrote = gadgets{}, Mapping{}, healing{}, 0, PageRange{}
-	space, err := OpenAddressSpace(t.pid)
+	space, err := OpenAddressSpace(t.PID)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (t *tracee) look() error {
 	if i := slices.IndexFunc(all, func(m Mapping) bool { return m.Name == "[stack]" }); i >= 0 {
 		t.stack = all[i]
 	}
-	if t.shadow, err = hasShadowStack(t.pid); err != nil {
+	if t.shadow, err = hasShadowStack(t.PID); err != nil {
 		return err
 	}
 	code := slices.DeleteFunc(all, func(m Mapping) bool {
@@ -88,7 +88,7 @@ func (t *tracee) look() error {
 		}
 	}
 	if !t.gadget.enough() {
-		if is32Bit(t.pid) { // it has other instructions
+		if is32Bit(t.PID) { // it has other instructions
 			return fmt.Errorf("%w: it is a 32-bit process", ErrUntraceable)
 		}
 		// perhaps it is not mapped yet
@@ -123,6 +123,6 @@ func codeRank(m Mapping) int {
 
 // hasShadowStack reports whether the processor checks returns (Documentation/arch/x86/shstk.rst).
 func hasShadowStack(pid int) (bool, error) {
-	features, err := threadStatus(pid, "x86_Thread_features")
+	features, err := ThreadStatus(pid, "x86_Thread_features")
 	return strings.Contains(features, "shstk"), err
 }

@@ -16,10 +16,10 @@ import (
 func GiveFiles(pid int, files []*os.File) ([]int, error) {
 	var fds []int
 	var err error
-	asTracer(func() bool {
-		t := &tracee{pid: pid, tid: pid}
+	AsTracer(func() bool {
+		t := &Tracee{PID: pid, TID: pid}
 		fds, err = t.giveFiles(files)
-		return !t.seized
+		return !t.Seized
 	})
 	if err != nil {
 		return nil, fmt.Errorf("give %d files to process %d: %w", len(files), pid, err)
@@ -27,7 +27,7 @@ func GiveFiles(pid int, files []*os.File) ([]int, error) {
 	return fds, nil
 }
 
-func (t *tracee) giveFiles(files []*os.File) (fds []int, err error) {
+func (t *Tracee) giveFiles(files []*os.File) (fds []int, err error) {
 	if err := t.look(); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (t *tracee) giveFiles(files []*os.File) (fds []int, err error) {
 		return nil, err
 	}
 	defer func() {
-		if e := t.release(); e != nil && err == nil {
+		if e := t.Release(); e != nil && err == nil {
 			err = e
 		}
 	}()

@@ -31,7 +31,7 @@ const (
 )
 
 // protect prepares the way back. An error means that the thread has none.
-func (t *tracee) protect() error {
+func (t *Tracee) protect() error {
 	if !t.gadget.wayBack() {
 		return errors.New("not all instructions were found in its code")
 	}
@@ -61,14 +61,14 @@ func healBytes() int { return max(healSize, os.Getpagesize()) }
 // leftovers are descriptors that an earlier tracer has left behind when it died, as the mark at the end of
 // the stack shows: userfaultfds without any requested features, so that they are useless to the process as
 // well.
-func (t *tracee) leftovers() []uint64 {
+func (t *Tracee) leftovers() []uint64 {
 	if !t.marked() {
 		return nil
 	}
 	var found []uint64
-	fds, _ := descriptorsOf(t.pid, "anon_inode:[userfaultfd]") // unreadable ones stay
+	fds, _ := descriptorsOf(t.PID, "anon_inode:[userfaultfd]") // unreadable ones stay
 	for _, fd := range fds {
-		info, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", t.pid, fd))
+		info, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", t.PID, fd))
 		if strings.Contains(string(info), "API:\taa:0:") { // fs/userfaultfd.c, userfaultfd_show_fdinfo
 			found = append(found, uint64(fd))
 		}
@@ -79,8 +79,8 @@ func (t *tracee) leftovers() []uint64 {
 // unusedStack finds unused pages at the lower end of the main thread's stack. Only this thread, which is
 // stopped, can come to use them, and only if it goes far deeper in its stack. They are zero before and
 // after.
-func (t *tracee) unusedStack() (uint64, error) {
-	if t.tid != t.pid || t.stack.End == 0 {
+func (t *Tracee) unusedStack() (uint64, error) {
+	if t.TID != t.PID || t.stack.End == 0 {
 		return 0, errors.New("it has no stack of its own")
 	}
 	at, size, sp := t.stack.Start, uint64(healBytes()), t.regs.stackPointer()
@@ -103,7 +103,7 @@ func (t *tracee) unusedStack() (uint64, error) {
 }
 
 // marked reports whether an earlier tracer has died and left a way back at the end of the stack.
-func (t *tracee) marked() bool {
+func (t *Tracee) marked() bool {
 	mark := make([]byte, len(healMark))
 	at := t.stack.Start + uint64(healBytes()-len(mark))
 	return t.stack.End > 0 && t.read(at, mark) == nil && string(mark) == healMark

@@ -55,7 +55,7 @@ type healing struct {
 func cpuid(leaf, subleaf uint32) (a, b, c, d uint32)
 
 // layOut makes the image of the way back for this address.
-func (t *tracee) layOut(image []byte, at uint64) (healing, error) {
+func (t *Tracee) layOut(image []byte, at uint64) (healing, error) {
 	state, err := t.floatingPoint()
 	if err != nil {
 		return healing{}, err
@@ -89,7 +89,7 @@ const (
 func wayTo(frame uint64) healing { return healing{chain: frame, end: frame} }
 
 // layOutCall fills the frame of a system call, after which the thread continues on a way.
-func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments [5]uint64) {
+func (t *Tracee) layOutCall(frame []byte, way healing, number uint64, arguments [5]uint64) {
 	r := t.regs
 	r.call(t.gadget, way, number, arguments)
 	binary.LittleEndian.PutUint64(frame, t.gadget.sigreturn)
@@ -98,7 +98,7 @@ func (t *tracee) layOutCall(frame []byte, way healing, number uint64, arguments 
 
 // fillFrame writes struct rt_sigframe except its first word. fp is the address of the floating point state;
 // 0 means none.
-func (t *tracee) fillFrame(frame []byte, r registers, mask, fp uint64) {
+func (t *Tracee) fillFrame(frame []byte, r registers, mask, fp uint64) {
 	put := func(offset int, v uint64) { binary.LittleEndian.PutUint64(frame[offset:], v) }
 	put(8, ucFlags)
 	put(32, 0x7fff) // invalid flags of a sigaltstack, so that it stays unchanged
@@ -130,11 +130,11 @@ func (r registers) afterRestart() registers {
 
 // floatingPoint returns the state of the floating point unit in the format of a signal frame: the
 // processor's XSAVE area, with a header of the kernel in unused bytes, and a mark at the end.
-func (t *tracee) floatingPoint() ([]byte, error) {
+func (t *Tracee) floatingPoint() ([]byte, error) {
 	buf := make([]byte, 16<<10)
 	v := unix.Iovec{Base: &buf[0]}
 	v.SetLen(len(buf))
-	if err := t.ptrace(unix.PTRACE_GETREGSET, ntX86XState, uintptr(unsafe.Pointer(&v))); err != nil {
+	if err := t.Ptrace(unix.PTRACE_GETREGSET, ntX86XState, uintptr(unsafe.Pointer(&v))); err != nil {
 		return nil, fmt.Errorf("read the floating point registers: %w", err)
 	}
 	if v.Len < legacySize {

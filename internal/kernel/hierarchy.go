@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// hierarchy is one mounted cgroup hierarchy.
-type hierarchy struct {
-	unified     bool   // version 2
-	controllers string // of version 1, as in /proc/PID/cgroup: "freezer", "cpu,cpuacct", "name=systemd"
+// Hierarchy is one mounted cgroup hierarchy.
+type Hierarchy struct {
+	Unified     bool   // version 2
+	Controllers string // of version 1, as in /proc/PID/cgroup: "freezer", "cpu,cpuacct", "name=systemd"
 	mount       string // mount point
-	root        string // group of the hierarchy that is mounted there
+	Root        string // group of the hierarchy that is mounted there
 }
 
 // HasController reports whether a hierarchy of version 1 with this controller is mounted.
 func HasController(controller string) (bool, error) {
-	all, err := hierarchies()
-	return slices.ContainsFunc(all, func(h hierarchy) bool {
-		return !h.unified && slices.Contains(strings.Split(h.controllers, ","), controller)
+	all, err := Hierarchies()
+	return slices.ContainsFunc(all, func(h Hierarchy) bool {
+		return !h.Unified && slices.Contains(strings.Split(h.Controllers, ","), controller)
 	}), err
 }
 
@@ -32,30 +32,30 @@ const Unified = "unified"
 // CgroupHierarchies names this machine's hierarchies, those of version 1 by their controllers, as in
 // /proc/PID/cgroup.
 func CgroupHierarchies() ([]string, error) {
-	all, err := hierarchies()
+	all, err := Hierarchies()
 	names := make([]string, 0, len(all))
 	for _, h := range all {
-		if h.unified {
-			h.controllers = Unified
+		if h.Unified {
+			h.Controllers = Unified
 		}
-		names = append(names, h.controllers)
+		names = append(names, h.Controllers)
 	}
 	slices.Sort(names)
 	return names, err
 }
 
-// hierarchies lists the cgroup hierarchies mounted in the caller's mount namespace, each once.
-func hierarchies() ([]hierarchy, error) {
+// Hierarchies lists the cgroup hierarchies mounted in the caller's mount namespace, each once.
+func Hierarchies() ([]Hierarchy, error) {
 	mounts, err := OwnMounts()
 	if err != nil {
 		return nil, fmt.Errorf("list cgroup mounts: %w", err)
 	}
-	var all []hierarchy
+	var all []Hierarchy
 	seen := map[string]bool{}
 	for _, m := range mounts {
 		h, ok := cgroupHierarchy(m)
-		if ok && !seen[h.controllers] {
-			seen[h.controllers] = true
+		if ok && !seen[h.Controllers] {
+			seen[h.Controllers] = true
 			all = append(all, h)
 		}
 	}
@@ -111,14 +111,14 @@ func ParseMount(line string) (Mount, bool) {
 }
 
 // cgroupHierarchy returns the hierarchy of a mount, if it is one.
-func cgroupHierarchy(m Mount) (hierarchy, bool) {
+func cgroupHierarchy(m Mount) (Hierarchy, bool) {
 	switch m.Type {
 	case "cgroup2":
-		return hierarchy{unified: true, root: m.Root, mount: m.Point}, true
+		return Hierarchy{Unified: true, Root: m.Root, mount: m.Point}, true
 	case "cgroup":
-		return hierarchy{controllers: controllersOf(m.Options), root: m.Root, mount: m.Point}, true
+		return Hierarchy{Controllers: controllersOf(m.Options), Root: m.Root, mount: m.Point}, true
 	default:
-		return hierarchy{}, false
+		return Hierarchy{}, false
 	}
 }
 
@@ -152,17 +152,17 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// dir returns the directory of group in the hierarchy; false if the mount does not show it.
-func (h hierarchy) dir(group string) (string, bool) {
-	rel, err := filepath.Rel(h.root, group)
+// Dir returns the directory of group in the hierarchy; false if the mount does not show it.
+func (h Hierarchy) Dir(group string) (string, bool) {
+	rel, err := filepath.Rel(h.Root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return "", false
 	}
 	return filepath.Join(h.mount, rel), true
 }
 
-// groupsOf reads a process's group in each hierarchy. The key is the controllers, "" for version 2.
-func groupsOf(pid int) (map[string]string, error) {
+// GroupsOf reads a process's group in each hierarchy. The key is the controllers, "" for version 2.
+func GroupsOf(pid int) (map[string]string, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return nil, fmt.Errorf("read cgroups of process %d: %w", pid, err)

@@ -23,8 +23,8 @@ const (
 	// microseconds, unless the process sleeps uninterruptibly (vfork(2), a disk that does not answer) or
 	// is frozen.
 	stopPatience = time.Second
-	// busyPatience is the same for a process that only waits for a processor.
-	busyPatience = 15 * time.Second
+	// BusyPatience is the same for a process that only waits for a processor.
+	BusyPatience = 15 * time.Second
 	// spins is the number of checks before sleeping: some 50 microseconds.
 	spins = 100
 
@@ -49,11 +49,11 @@ func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
 		err     error
 	}
 	var r result
-	asTracer(func() bool {
-		t := &tracee{pid: pid}
+	AsTracer(func() bool {
+		t := &Tracee{PID: pid}
 		r.fd, r.err = t.openUserfault()
 		r.stopped = t.stopped
-		return !t.seized
+		return !t.Seized
 	})
 	if r.err != nil {
 		return -1, r.stopped, fmt.Errorf("open a userfaultfd in process %d: %w", pid, whenGone(r.err))
@@ -61,16 +61,16 @@ func OpenUserfault(pid int) (fd int, stopped time.Duration, err error) {
 	return r.fd, r.stopped, nil
 }
 
-// asTracer runs a function in a separate thread. A tracer is a thread: if it cannot release a thread that
+// AsTracer runs a function in a separate thread. A tracer is a thread: if it cannot release a thread that
 // does not stop, it must end, and then the kernel releases it. The function reports whether it has released
 // everything.
-func asTracer(trace func() bool) {
+func AsTracer(trace func() bool) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() { // the first thread never ends before the process
-			asTracer(trace)
+			AsTracer(trace)
 			runtime.UnlockOSThread()
 			return
 		}
@@ -81,11 +81,11 @@ func asTracer(trace func() bool) {
 	<-done
 }
 
-// tracee is a thread that is made to do something.
-type tracee struct {
-	pid     int // process
-	tid     int // thread
-	seized  bool
+// Tracee is a thread that is made to do something.
+type Tracee struct {
+	PID     int // process
+	TID     int // thread
+	Seized  bool
 	altered bool // its registers are not its own
 	regs    registers
 	mask    uint64 // signals that it blocks
@@ -106,8 +106,8 @@ var errMoved = errors.New("its code is not what it was a moment ago")
 // attachTries is how often a process may call execve meanwhile.
 const attachTries = 5
 
-func (t *tracee) openUserfault() (int, error) {
-	pidfd, err := PidfdOpen(t.pid)
+func (t *Tracee) openUserfault() (int, error) {
+	pidfd, err := PidfdOpen(t.PID)
 	if err != nil {
 		return -1, err
 	}
@@ -121,12 +121,12 @@ func (t *tracee) openUserfault() (int, error) {
 	}
 }
 
-func (t *tracee) tryUserfault(pidfd *os.File) (int, error) {
+func (t *Tracee) tryUserfault(pidfd *os.File) (int, error) {
 	if err := t.look(); err != nil {
 		return -1, err
 	}
 	var err error
-	if t.tid, err = liveThread(t.pid); err != nil {
+	if t.TID, err = liveThread(t.PID); err != nil {
 		return -1, err
 	}
 	left := t.leftovers()
@@ -134,7 +134,7 @@ func (t *tracee) tryUserfault(pidfd *os.File) (int, error) {
 		return -1, err
 	}
 	fd, err := t.takeUserfault(pidfd, left)
-	if e := t.release(); e != nil && err == nil {
+	if e := t.Release(); e != nil && err == nil {
 		err = e
 		_ = unix.Close(fd) // useless without its process
 	}
@@ -142,7 +142,7 @@ func (t *tracee) tryUserfault(pidfd *os.File) (int, error) {
 }
 
 // takeUserfault does the work while the thread is stopped.
-func (t *tracee) takeUserfault(pidfd *os.File, leftovers []uint64) (int, error) {
+func (t *Tracee) takeUserfault(pidfd *os.File, leftovers []uint64) (int, error) {
 	if err := t.save(); err != nil {
 		return -1, err
 	}
@@ -174,7 +174,7 @@ func liveThread(pid int) (int, error) {
 	if p.State != 'Z' {
 		return pid, nil
 	}
-	threads, err := threadsOf(pid)
+	threads, err := ThreadsOf(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -186,11 +186,13 @@ func liveThread(pid int) (int, error) {
 	return 0, fmt.Errorf("it has ended: %w", fs.ErrNotExist)
 }
 
-func (t *tracee) ptrace(request int, address, data uintptr) error {
+// Ptrace makes a request about the thread (ptrace(2)). Error: fs.ErrNotExist when the thread is gone, or not
+// stopped.
+func (t *Tracee) Ptrace(request int, address, data uintptr) error {
 	if t.before != nil {
 		t.before()
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, uintptr(request), uintptr(t.tid), address, data, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, uintptr(request), uintptr(t.TID), address, data, 0, 0)
 	if errno == unix.ESRCH {
 		return fs.ErrNotExist
 	}
@@ -201,25 +203,25 @@ func (t *tracee) ptrace(request int, address, data uintptr) error {
 }
 
 // stop seizes the thread and stops it where the kernel uses no registers except those that it has saved.
-func (t *tracee) stop() error {
+func (t *Tracee) stop() error {
 	if err := t.seize(); err != nil {
 		return err
 	}
-	if err := t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err != nil {
-		return fmt.Errorf("interrupt thread %d: %w", t.tid, err)
+	if err := t.Ptrace(unix.PTRACE_INTERRUPT, 0, 0); err != nil {
+		return fmt.Errorf("interrupt thread %d: %w", t.TID, err)
 	}
-	return t.awaitStop()
+	return t.AwaitStop()
 }
 
-// awaitStop waits until an interrupted thread has stopped.
-func (t *tracee) awaitStop() error {
+// AwaitStop waits until an interrupted thread has stopped.
+func (t *Tracee) AwaitStop() error {
 	status, err := t.wait()
 	t.since = time.Now()
 	for err == nil && status>>16 != eventStop {
 		// A signal came first and has replaced the interrupt. The signal is delivered, and the thread stops
 		// after that.
-		if err = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err == nil {
-			err = t.ptrace(unix.PTRACE_CONT, 0, uintptr(status>>8&0xff))
+		if err = t.Ptrace(unix.PTRACE_INTERRUPT, 0, 0); err == nil {
+			err = t.Ptrace(unix.PTRACE_CONT, 0, uintptr(status>>8&0xff))
 		}
 		if err == nil {
 			status, err = t.wait()
@@ -227,34 +229,34 @@ func (t *tracee) awaitStop() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("stop thread %d: %w", t.tid, err)
+		return fmt.Errorf("stop thread %d: %w", t.TID, err)
 	}
 	return nil
 }
 
-func (t *tracee) seize() error {
-	err := t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_SUSPEND_SECCOMP)
+func (t *Tracee) seize() error {
+	err := t.Ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_SUSPEND_SECCOMP)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
 		// Seccomp filters can be suspended only with CAP_SYS_ADMIN and CONFIG_CHECKPOINT_RESTORE, and not
 		// by a process that has a filter itself. Otherwise the filter decides about userfaultfd, and may
 		// decide to kill.
-		mode, e := threadStatus(t.tid, "Seccomp")
+		mode, e := ThreadStatus(t.TID, "Seccomp")
 		if e != nil {
 			return e
 		}
-		if mode != "" && mode != "0" && tracedBy(t.pid) == "" {
+		if mode != "" && mode != "0" && tracedBy(t.PID) == "" {
 			return fmt.Errorf("%w: it has a seccomp filter, which this process may not suspend: %w",
 				ErrUntraceable, err)
 		}
-		err = t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD)
+		err = t.Ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACESYSGOOD)
 	}
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w: %w%s", ErrUntraceable, err, tracedBy(t.pid))
+		return fmt.Errorf("%w: %w%s", ErrUntraceable, err, tracedBy(t.PID))
 	}
 	if err != nil {
-		return fmt.Errorf("seize thread %d: %w", t.tid, err)
+		return fmt.Errorf("seize thread %d: %w", t.TID, err)
 	}
-	t.seized = true
+	t.Seized = true
 	return nil
 }
 
@@ -269,46 +271,46 @@ func tracedBy(pid int) string {
 
 // wait returns the status of the stopped thread (waitpid(2)). It spins at first, because it usually waits
 // only microseconds.
-func (t *tracee) wait() (int, error) {
-	pause := newBackoff()
+func (t *Tracee) wait() (int, error) {
+	pause := NewBackoff()
 	for start, round := time.Now(), 0; ; round++ {
 		var status unix.WaitStatus
-		got, err := unix.Wait4(t.tid, &status, unix.WNOHANG|unix.WALL, nil)
+		got, err := unix.Wait4(t.TID, &status, unix.WNOHANG|unix.WALL, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			t.seized = false
+			t.Seized = false
 			return 0, fs.ErrNotExist
-		case got == t.tid && status.Stopped():
+		case got == t.TID && status.Stopped():
 			return int(status) >> 8 << 8, nil
-		case got == t.tid:
-			t.seized = false
+		case got == t.TID:
+			t.Seized = false
 			return 0, fmt.Errorf("it has just ended: %w", fs.ErrNotExist)
-		case time.Since(start) > stopPatience && (time.Since(start) > busyPatience || !t.runnable()):
+		case time.Since(start) > stopPatience && (time.Since(start) > BusyPatience || !t.runnable()):
 			return 0, fmt.Errorf("%w: it does not stop", ErrUntraceable)
 		}
 		if round > spins {
-			pause.wait()
+			pause.Wait()
 		}
 	}
 }
 
 // runnable reports whether the thread would run if it got a processor.
-func (t *tracee) runnable() bool {
-	p, err := ReadProcess(t.tid)
+func (t *Tracee) runnable() bool {
+	p, err := ReadProcess(t.TID)
 	return err == nil && p.State == 'R'
 }
 
 // save saves the thread's state.
-func (t *tracee) save() error {
+func (t *Tracee) save() error {
 	if err := t.getRegisters(&t.regs); err != nil {
 		return err
 	}
 	if err := t.regs.check(); err != nil {
 		return err
 	}
-	if err := t.ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask),
+	if err := t.Ptrace(unix.PTRACE_GETSIGMASK, unsafe.Sizeof(t.mask),
 		uintptr(unsafe.Pointer(&t.mask))); err != nil {
 		return fmt.Errorf("read the signal mask: %w", err)
 	}
@@ -318,12 +320,12 @@ func (t *tracee) save() error {
 	return nil
 }
 
-func (t *tracee) setMask(mask uint64) error {
-	return t.ptrace(unix.PTRACE_SETSIGMASK, unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
+func (t *Tracee) setMask(mask uint64) error {
+	return t.Ptrace(unix.PTRACE_SETSIGMASK, unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask)))
 }
 
 // syscall makes the thread do a system call with up to five arguments.
-func (t *tracee) syscall(number uint64, arguments ...uint64) (uint64, error) {
+func (t *Tracee) syscall(number uint64, arguments ...uint64) (uint64, error) {
 	var five [5]uint64
 	copy(five[:], arguments)
 	if err := t.prepare(t.heal, number, five); err != nil {
@@ -334,7 +336,7 @@ func (t *tracee) syscall(number uint64, arguments ...uint64) (uint64, error) {
 
 // prepare sets the registers for a system call, after which the thread continues on a way if the tracer
 // dies. Signals are blocked, so that no handler runs with registers that are not the thread's.
-func (t *tracee) prepare(way healing, number uint64, arguments [5]uint64) error {
+func (t *Tracee) prepare(way healing, number uint64, arguments [5]uint64) error {
 	regs := t.regs
 	regs.call(t.gadget, way, number, arguments)
 	first := !t.altered
@@ -346,7 +348,7 @@ func (t *tracee) prepare(way healing, number uint64, arguments [5]uint64) error 
 }
 
 // perform lets the thread make the prepared system call.
-func (t *tracee) perform() (uint64, error) {
+func (t *Tracee) perform() (uint64, error) {
 	var regs registers
 	for range 2 { // stops at entry and exit
 		if err := t.toSyscallStop(); err != nil {
@@ -364,7 +366,7 @@ func (t *tracee) perform() (uint64, error) {
 }
 
 // close makes the thread close a descriptor.
-func (t *tracee) close(fd uint64) error {
+func (t *Tracee) close(fd uint64) error {
 	if _, err := t.syscall(unix.SYS_CLOSE, fd); err != nil {
 		return fmt.Errorf("close descriptor %d in the process: %w", fd, err)
 	}
@@ -372,7 +374,7 @@ func (t *tracee) close(fd uint64) error {
 }
 
 // writeMessage writes a struct msghdr, with control data elsewhere, for recvmsg(2) of one descriptor.
-func (t *tracee) writeMessage(at, control uint64) error {
+func (t *Tracee) writeMessage(at, control uint64) error {
 	const header, vector = unix.SizeofMsghdr, int(unsafe.Sizeof(unix.Iovec{}))
 	message := make([]byte, header+vector+8) // 8: a byte of data, and padding
 	put := func(offset int, value uint64) { binary.NativeEndian.PutUint64(message[offset:], value) }
@@ -390,7 +392,7 @@ func (t *tracee) writeMessage(at, control uint64) error {
 }
 
 // receivedDescriptor reads the descriptor that recvmsg(2) has received (unix(7), SCM_RIGHTS).
-func (t *tracee) receivedDescriptor(control uint64) (uint64, error) {
+func (t *Tracee) receivedDescriptor(control uint64) (uint64, error) {
 	b := make([]byte, unix.CmsgSpace(4))
 	if err := t.read(control, b); err != nil {
 		return 0, err
@@ -407,10 +409,10 @@ func (t *tracee) receivedDescriptor(control uint64) (uint64, error) {
 }
 
 // toSyscallStop lets the thread run to the next entry or exit of a system call.
-func (t *tracee) toSyscallStop() error {
+func (t *Tracee) toSyscallStop() error {
 	signal := 0
 	for {
-		if err := t.ptrace(unix.PTRACE_SYSCALL, 0, uintptr(signal)); err != nil {
+		if err := t.Ptrace(unix.PTRACE_SYSCALL, 0, uintptr(signal)); err != nil {
 			return err
 		}
 		status, err := t.wait()
@@ -430,10 +432,10 @@ func (t *tracee) toSyscallStop() error {
 	}
 }
 
-// release restores everything and lets the thread continue.
-func (t *tracee) release() error {
+// Release restores everything and lets the thread continue.
+func (t *Tracee) Release() error {
 	defer func() { t.stopped = time.Since(t.since) }()
-	if !t.seized {
+	if !t.Seized {
 		return nil
 	}
 	if t.altered {
@@ -441,28 +443,28 @@ func (t *tracee) release() error {
 			return err
 		}
 	}
-	err := t.ptrace(unix.PTRACE_DETACH, 0, 0)
+	err := t.Ptrace(unix.PTRACE_DETACH, 0, 0)
 	if errors.Is(err, fs.ErrNotExist) && t.lives() {
-		return fmt.Errorf("release thread %d: %w: it does not stop", t.tid, ErrUntraceable)
+		return fmt.Errorf("release thread %d: %w: it does not stop", t.TID, ErrUntraceable)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("release thread %d: %w", t.tid, err)
+		return fmt.Errorf("release thread %d: %w", t.TID, err)
 	}
-	t.seized = false
+	t.Seized = false
 	return nil
 }
 
 // lives reports whether the thread is still traced. A thread that has stopped meanwhile no longer is.
-func (t *tracee) lives() bool {
+func (t *Tracee) lives() bool {
 	var status unix.WaitStatus
 	for {
-		got, err := unix.Wait4(t.tid, &status, unix.WNOHANG|unix.WALL, nil)
+		got, err := unix.Wait4(t.TID, &status, unix.WNOHANG|unix.WALL, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case err != nil || got == t.tid && !status.Stopped():
+		case err != nil || got == t.TID && !status.Stopped():
 			return false
-		case got == t.tid:
-			return t.ptrace(unix.PTRACE_DETACH, 0, deliver(int(status))) != nil
+		case got == t.TID:
+			return t.Ptrace(unix.PTRACE_DETACH, 0, deliver(int(status))) != nil
 		default:
 			return true
 		}
@@ -481,10 +483,10 @@ func deliver(status int) uintptr {
 
 // restore restores registers and signal mask. It first stops a thread that runs because its system call
 // does not end or it was frozen in the middle.
-func (t *tracee) restore() error {
+func (t *Tracee) restore() error {
 	err := t.setMask(t.mask)
 	if errors.Is(err, fs.ErrNotExist) { // it is not stopped
-		if err = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0); err == nil {
+		if err = t.Ptrace(unix.PTRACE_INTERRUPT, 0, 0); err == nil {
 			_, err = t.wait()
 		}
 		if err == nil {
@@ -495,7 +497,7 @@ func (t *tracee) restore() error {
 		err = t.setRegisters(&t.regs)
 	}
 	if err != nil {
-		return fmt.Errorf("put the registers of thread %d back: %w", t.tid, err)
+		return fmt.Errorf("put the registers of thread %d back: %w", t.TID, err)
 	}
 	t.altered = false
 	if t.wrote.End > 0 {
@@ -507,10 +509,10 @@ func (t *tracee) restore() error {
 
 const ntPRStatus = 1 // NT_PRSTATUS of elf(5): the general registers
 
-func (t *tracee) getRegisters(r *registers) error {
+func (t *Tracee) getRegisters(r *registers) error {
 	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(r))}
 	v.SetLen(int(unsafe.Sizeof(*r)))
-	if err := t.ptrace(unix.PTRACE_GETREGSET, ntPRStatus, uintptr(unsafe.Pointer(&v))); err != nil {
+	if err := t.Ptrace(unix.PTRACE_GETREGSET, ntPRStatus, uintptr(unsafe.Pointer(&v))); err != nil {
 		return fmt.Errorf("read the registers: %w", err)
 	}
 	if v.Len != uint64(unsafe.Sizeof(*r)) {
@@ -519,10 +521,10 @@ func (t *tracee) getRegisters(r *registers) error {
 	return nil
 }
 
-func (t *tracee) setRegisters(r *registers) error {
+func (t *Tracee) setRegisters(r *registers) error {
 	v := unix.Iovec{Base: (*byte)(unsafe.Pointer(r))}
 	v.SetLen(int(unsafe.Sizeof(*r)))
-	if err := t.ptrace(unix.PTRACE_SETREGSET, ntPRStatus, uintptr(unsafe.Pointer(&v))); err != nil {
+	if err := t.Ptrace(unix.PTRACE_SETREGSET, ntPRStatus, uintptr(unsafe.Pointer(&v))); err != nil {
 		return fmt.Errorf("write the registers: %w", err)
 	}
 	return nil

@@ -59,5 +59,5 @@ func (g *gadgets) list() []gadget {
 	}
 }
 
-// forkSyscalls are the numbers of clone, vfork and clone3.
-var forkSyscalls = [...]string{"56", "58", "435"}
+// ForkSyscalls are the numbers of clone, vfork and clone3.
+var ForkSyscalls = [...]string{"56", "58", "435"}

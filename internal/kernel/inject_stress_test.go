@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 const envAttach = "GODWIT_TEST_ATTACH"
@@ -48,35 +50,35 @@ func TestTracerDiesAnytime(t *testing.T) {
 		"block-write-alarm stopped"} {
 		t.Run(kind, func(t *testing.T) {
 			kind, stops := strings.CutSuffix(kind, " stopped")
-			p := startProgram(t, kind)
+			p := kerneltest.StartProgram(t, kind)
 			for i := range times {
 				tracer := startTracer(t, p)
 				for until := time.Now().Add(
 					time.Duration(rand.IntN(20_000)) * time.Microsecond); time.Now().Before(until); {
 					if stops {
-						_ = unix.Kill(p.pid(), unix.SIGSTOP)
-						_ = unix.Kill(p.pid(), unix.SIGCONT)
+						_ = unix.Kill(p.PID(), unix.SIGSTOP)
+						_ = unix.Kill(p.PID(), unix.SIGCONT)
 					}
 					time.Sleep(100 * time.Microsecond)
 				}
 				_ = tracer.Process.Kill()
 				_ = tracer.Wait()
-				p.proceeds(fmt.Sprintf("tracer %d killed", i+1))
+				p.Proceeds(fmt.Sprintf("tracer %d killed", i+1))
 			}
-			fd, _, err := OpenUserfault(p.pid()) // removes what the others may have left
+			fd, _, err := OpenUserfault(p.PID()) // removes what the others may have left
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = unix.Close(fd)
-			p.goesOn("after all")
+			p.GoesOn("after all")
 		})
 	}
 }
 
-func startTracer(t *testing.T, p *program) *exec.Cmd {
+func startTracer(t *testing.T, p *kerneltest.Program) *exec.Cmd {
 	t.Helper()
 	tracer := exec.Command("/proc/self/exe", "-test.run=^TestAttachingTracer$")
-	tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envAttach, p.pid()))
+	tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envAttach, p.PID()))
 	out, err := tracer.StdoutPipe()
 	if err == nil {
 		err = tracer.Start()
@@ -127,17 +129,17 @@ func filterSelf() error {
 // TestFilterKills attaches to a program that is killed for userfaultfd(2): with a tracer that may suspend
 // the filter, and with one that may not and must leave the program alone.
 func TestFilterKills(t *testing.T) {
-	p := startProgram(t, "main-spin-deadly")
-	fd, _, err := OpenUserfault(p.pid())
+	p := kerneltest.StartProgram(t, "main-spin-deadly")
+	fd, _, err := OpenUserfault(p.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = unix.Close(fd)
-	p.goesOn("attached to")
+	p.GoesOn("attached to")
 	tracer := exec.Command("/proc/self/exe", "-test.run=^TestFilteredTracer$")
-	tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envFilter, p.pid()))
+	tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d", envFilter, p.PID()))
 	if out, err := tracer.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	p.goesOn("left alone")
+	p.GoesOn("left alone")
 }

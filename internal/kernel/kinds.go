@@ -20,7 +20,7 @@ type Kinds struct {
 // ReadKinds adds up the memory of a process. The kernel walks all of its page tables, which takes 10 ms per
 // GiB. Error: fs.ErrNotExist when the process is gone.
 func ReadKinds(pid int) (Kinds, error) {
-	table, err := readProc(pid, "smaps")
+	table, err := ReadProc(pid, "smaps")
 	if err != nil {
 		return Kinds{}, fmt.Errorf("add up the memory of process %d: %w", pid, err)
 	}

@@ -1,6 +1,8 @@
 package kernel
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestIsAgentUnit(t *testing.T) {
 	for own, want := range map[string]bool{

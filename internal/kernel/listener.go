@@ -327,7 +327,7 @@ func (r *replacement) tryExchange() (done bool, err error) {
 	if waiting, err := r.waiting(); waiting || err != nil {
 		return false, err
 	}
-	asTracer(func() bool {
+	AsTracer(func() bool {
 		h := &holding{pid: r.pid, before: r.before}
 		if err = h.stop(); err == nil {
 			done, err = r.whileHeld(h.first())
@@ -354,7 +354,7 @@ func (r *replacement) waiting() (bool, error) {
 
 // whileHeld makes the exchange while all threads of the process are stopped; the first thread makes the
 // system calls.
-func (r *replacement) whileHeld(t *tracee) (done bool, err error) {
+func (r *replacement) whileHeld(t *Tracee) (done bool, err error) {
 	if waiting, err := r.waiting(); waiting || err != nil {
 		return false, err
 	}
@@ -393,7 +393,7 @@ func (r *replacement) places() (p places, err error) {
 
 // putBack puts the old listener back. Calls that failed for the new listener, and so changed nothing, may
 // fail again; so the final state decides.
-func (r *replacement) putBack(t *tracee, was places) error {
+func (r *replacement) putBack(t *Tracee, was places) error {
 	_, failed := r.place(t, r.old, was)
 	if is, err := r.places(); err != nil || !is.equal(was) {
 		return errors.Join(errors.New("the old listener is not back everywhere"), failed, err)

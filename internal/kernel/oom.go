@@ -7,8 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // leastOOM is the score adjustment with which the kernel's OOM killer never takes a process
@@ -37,7 +35,7 @@ func LowerOOM(pid int) (was int, err error) {
 
 // ReadOOM reads the score adjustment of a process.
 func ReadOOM(pid int) (int, error) {
-	text, err := readProc(pid, "oom_score_adj")
+	text, err := ReadProc(pid, "oom_score_adj")
 	if err != nil {
 		return 0, fmt.Errorf("read the OOM score adjustment of process %d: %w", pid, err)
 	}
@@ -53,51 +51,6 @@ func SetOOM(pid, value int) error {
 	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(value)), 0)
 	if err != nil {
 		return fmt.Errorf("set the OOM score adjustment of process %d: %w", pid, whenGone(err))
-	}
-	return nil
-}
-
-// oomdAvoid is the attribute that makes systemd-oomd take a group last (systemd.resource-control(5),
-// ManagedOOMPreference=).
-const oomdAvoid = "user.oomd_avoid"
-
-// MayAvoidOOMD reports whether AvoidOOMD would set the attribute: not if somebody else has set it.
-func (c *Cgroup) MayAvoidOOMD() (bool, error) {
-	if !c.freeze.unified {
-		return false, nil
-	}
-	_, err := unix.Getxattr(c.freeze.dir, oomdAvoid, nil)
-	switch {
-	case errors.Is(err, unix.ENODATA):
-		return true, nil
-	case err == nil, errors.Is(err, unix.ENOTSUP):
-		return false, nil
-	}
-	return false, fmt.Errorf("read %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
-}
-
-// AvoidOOMD makes systemd-oomd take the group last, unless somebody else has set its preference.
-// systemd-oomd considers groups of version 2 only.
-func (c *Cgroup) AvoidOOMD() error {
-	if !c.freeze.unified {
-		return nil
-	}
-	err := unix.Setxattr(c.freeze.dir, oomdAvoid, []byte("1"), unix.XATTR_CREATE)
-	switch {
-	case err == nil, errors.Is(err, unix.EEXIST):
-		return nil
-	case errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.EPERM): // not before Linux 5.7
-		return nil
-	}
-	return fmt.Errorf("set %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
-}
-
-// EndAvoidOOMD undoes AvoidOOMD. A group that is gone is no error.
-func (c *Cgroup) EndAvoidOOMD() error {
-	err := unix.Removexattr(c.freeze.dir, oomdAvoid)
-	if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOENT) &&
-		!errors.Is(err, unix.ENOTSUP) {
-		return fmt.Errorf("remove %s of cgroup %s: %w", oomdAvoid, c.freeze.dir, err)
 	}
 	return nil
 }

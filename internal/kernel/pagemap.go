@@ -26,6 +26,12 @@ const (
 	pageGuard = 1 << 8
 )
 
+// pageGuard is a mark that makes every access fail (MADV_GUARD_INSTALL, Linux 6.13). It looks like a
+// swapped page; the category exists since 6.15.
+
+// pageGuard is a mark that makes every access fail (MADV_GUARD_INSTALL, Linux 6.13). It looks like a
+// swapped page; the category exists since 6.15.
+
 const (
 	scanWriteProtect = 1 << 0 // PM_SCAN_WP_MATCHING
 	scanCheckAsync   = 1 << 1 // PM_SCAN_CHECK_WPASYNC

@@ -23,11 +23,11 @@ func TestParseMount(t *testing.T) {
 }
 
 func TestHierarchyDir(t *testing.T) {
-	h := hierarchy{mount: "/cg", root: "/node"}
-	if d, ok := h.dir("/node/a"); !ok || d != "/cg/a" {
+	h := Hierarchy{mount: "/cg", Root: "/node"}
+	if d, ok := h.Dir("/node/a"); !ok || d != "/cg/a" {
 		t.Errorf("%q, %v", d, ok)
 	}
-	if d, ok := h.dir("/other"); ok {
+	if d, ok := h.Dir("/other"); ok {
 		t.Errorf("a group that the mount does not show is at %q", d)
 	}
 }
@@ -102,7 +102,7 @@ func FuzzParseMount(f *testing.F) {
 			t.Error("a mount without a type")
 		}
 		if h, ok := cgroupHierarchy(m); ok {
-			if d, ok := h.dir("/a"); ok && strings.Contains(filepath.Clean(d), "..") &&
+			if d, ok := h.Dir("/a"); ok && strings.Contains(filepath.Clean(d), "..") &&
 				!strings.Contains(line, "..") {
 				t.Errorf("directory %q", d)
 			}

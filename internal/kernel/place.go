@@ -33,7 +33,7 @@ const (
 // gets it through a pair of sockets (unix(7), SCM_RIGHTS). If this process dies in the middle, the target
 // does the rest by itself. Then an additional descriptor of the listener, or one of the pair, may stay
 // open.
-func (r *replacement) place(t *tracee, listener int, at places) (begun bool, err error) {
+func (r *replacement) place(t *Tracee, listener int, at places) (begun bool, err error) {
 	near, far, err := r.pair(t)
 	if err != nil {
 		return false, err
@@ -76,7 +76,7 @@ func sendListener(socket, listener int) error {
 }
 
 // pair makes the process create a pair of sockets, and takes one of them.
-func (r *replacement) pair(t *tracee) (near int, far uint64, err error) {
+func (r *replacement) pair(t *Tracee) (near int, far uint64, err error) {
 	const kind = unix.SOCK_DGRAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	if _, err := t.syscall(unix.SYS_SOCKETPAIR, unix.AF_UNIX, kind, 0, t.scratch); err != nil {
 		return 0, 0, fmt.Errorf("socketpair: %w", err)
@@ -97,7 +97,7 @@ func (r *replacement) pair(t *tracee) (near int, far uint64, err error) {
 // calls returns the system calls by which the process takes a listener out of a socket. Several descriptors
 // may belong to one epoll instance, whose watches then occur as often: after the first time they are
 // already gone, or already there.
-func (p places) calls(t *tracee, socket uint64) []call {
+func (p places) calls(t *Tracee, socket uint64) []call {
 	const unknown = ^uint64(0)
 	var calls []call
 	control := func(i, operation int, fine unix.Errno) {
@@ -134,7 +134,7 @@ func (p places) calls(t *tracee, socket uint64) []call {
 }
 
 // writeArguments writes what the arguments of epoll_ctl and setsockopt point to.
-func (p places) writeArguments(t *tracee) error {
+func (p places) writeArguments(t *Tracee) error {
 	var header unix.SockFprog
 	first := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}
 	program := make([]byte, unsafe.Sizeof(header))

@@ -198,17 +198,17 @@ func (p *PIDPlaceholder) HandOver(pid int) (done <-chan error, err error) {
 		return nil, fmt.Errorf("end process %d: %w", p.pid, err)
 	}
 	begun, ended := make(chan error, 1), make(chan error, 1)
-	go asTracer(func() bool {
-		t := &tracee{pid: pid, tid: pid}
+	go AsTracer(func() bool {
+		t := &Tracee{PID: pid, TID: pid}
 		err := t.stop()
 		if err == nil {
-			err = t.ptrace(unix.PTRACE_SYSCALL, 0, 0)
+			err = t.Ptrace(unix.PTRACE_SYSCALL, 0, 0)
 		}
 		begun <- err
 		if err == nil {
 			ended <- p.follow(t)
 		}
-		return !t.seized
+		return !t.Seized
 	})
 	if err := <-begun; err != nil {
 		return nil, fmt.Errorf("trace process %d: %w", pid, err)
@@ -218,7 +218,7 @@ func (p *PIDPlaceholder) HandOver(pid int) (done <-chan error, err error) {
 
 // follow follows the other process from one system call to the next, until the call that makes the process
 // that gets the PID, or until its end.
-func (p *PIDPlaceholder) follow(t *tracee) error {
+func (p *PIDPlaceholder) follow(t *Tracee) error {
 	for {
 		signal, err := t.nextSyscall()
 		if err != nil {
@@ -240,7 +240,7 @@ func (p *PIDPlaceholder) follow(t *tracee) error {
 				return p.handOver(t, call.words[1], args)
 			}
 		}
-		if err := t.ptrace(unix.PTRACE_SYSCALL, 0, uintptr(signal)); err != nil {
+		if err := t.Ptrace(unix.PTRACE_SYSCALL, 0, uintptr(signal)); err != nil {
 			return err
 		}
 	}
@@ -249,7 +249,7 @@ func (p *PIDPlaceholder) follow(t *tracee) error {
 // handOver changes the system call at whose entry the other process is, and frees the PID. The two PIDs are
 // written to the only available place in its memory: that for thread-local storage, which the call does not
 // request.
-func (p *PIDPlaceholder) handOver(t *tracee, at uint64, args cloneArgs) error {
+func (p *PIDPlaceholder) handOver(t *Tracee, at uint64, args cloneArgs) error {
 	const inTLS, inSetTID = 56, 64
 	var numbers [8]byte
 	if err := t.read(args.setTID, numbers[:4]); err != nil {
@@ -271,7 +271,7 @@ func (p *PIDPlaceholder) handOver(t *tracee, at uint64, args cloneArgs) error {
 		}
 		break
 	}
-	if err := t.ptrace(unix.PTRACE_SYSCALL, 0, 0); err != nil {
+	if err := t.Ptrace(unix.PTRACE_SYSCALL, 0, 0); err != nil {
 		return err
 	}
 	if _, err := t.nextSyscall(); err != nil {
@@ -281,18 +281,18 @@ func (p *PIDPlaceholder) handOver(t *tracee, at uint64, args cloneArgs) error {
 	if err == nil && int64(result.words[0]) < 0 {
 		err = fmt.Errorf("make a process with PID %d: %w", p.pid, syscall.Errno(-int64(result.words[0])))
 	}
-	return errors.Join(err, t.release())
+	return errors.Join(err, t.Release())
 }
 
 // nextSyscall waits for the next stop of a process on its way to the entry or exit of a system call. A
 // signal stops the process, too, and is returned. nextSyscall does not collect an ended child, not even one
 // that is killed while it is stopped.
-func (t *tracee) nextSyscall() (signal int, err error) {
+func (t *Tracee) nextSyscall() (signal int, err error) {
 	for {
 		var info childInfo
 		err := t.awaitChange(&info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT)
 		if err != nil || isEnd(&info.Siginfo) {
-			t.seized = false
+			t.Seized = false
 			return 0, errors.Join(err, errors.New("it has ended"))
 		}
 		err = t.awaitChange(&info, unix.WSTOPPED|unix.WNOHANG)
@@ -306,7 +306,7 @@ func (t *tracee) nextSyscall() (signal int, err error) {
 		case status == int(unix.SIGTRAP)|syscallStop:
 			return 0, nil
 		case status>>8 == eventStop:
-			err = t.ptrace(unix.PTRACE_SYSCALL, 0, 0)
+			err = t.Ptrace(unix.PTRACE_SYSCALL, 0, 0)
 		default:
 			return status, nil
 		}
@@ -317,10 +317,10 @@ func (t *tracee) nextSyscall() (signal int, err error) {
 }
 
 // awaitChange waits for a change of the thread's state. With WNOHANG, info is zero if there was none.
-func (t *tracee) awaitChange(info *childInfo, options int) error {
+func (t *Tracee) awaitChange(info *childInfo, options int) error {
 	for {
 		*info = childInfo{}
-		err := unix.Waitid(unix.P_PID, t.tid, &info.Siginfo, options|unix.WALL, nil)
+		err := unix.Waitid(unix.P_PID, t.TID, &info.Siginfo, options|unix.WALL, nil)
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
@@ -368,9 +368,9 @@ type syscallInfo struct {
 
 const syscallEntry = 1 // PTRACE_SYSCALL_INFO_ENTRY
 
-func (t *tracee) syscallInfo() (syscallInfo, error) {
+func (t *Tracee) syscallInfo() (syscallInfo, error) {
 	var info syscallInfo
-	if err := t.ptrace(unix.PTRACE_GET_SYSCALL_INFO, unsafe.Sizeof(info),
+	if err := t.Ptrace(unix.PTRACE_GET_SYSCALL_INFO, unsafe.Sizeof(info),
 		uintptr(unsafe.Pointer(&info))); err != nil {
 		return info, fmt.Errorf("look at a system call: %w", err)
 	}
@@ -378,7 +378,7 @@ func (t *tracee) syscallInfo() (syscallInfo, error) {
 }
 
 // readArgs reads the arguments of clone3; programs may know fewer or more of them than this one.
-func (t *tracee) readArgs(at, size uint64, args *cloneArgs) error {
+func (t *Tracee) readArgs(at, size uint64, args *cloneArgs) error {
 	if size < uint64(unsafe.Sizeof(*args)) {
 		return nil
 	}

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 // cloner is a process that makes the first process of a PID namespace when it is told to.
@@ -33,9 +35,9 @@ type clonerOrders struct {
 func startCloner(t *testing.T, exitSignal uint64) *cloner {
 	t.Helper()
 	in, tell, err := os.Pipe()
-	must(t, err)
+	kerneltest.Must(t, err)
 	answer, out, err := os.Pipe()
-	must(t, err)
+	kerneltest.Must(t, err)
 	c := &cloner{tell: tell, answer: answer,
 		orders: clonerOrders{in: in.Fd(), out: out.Fd(), first: [1]int32{1}}}
 	c.orders.args = cloneArgs{
@@ -43,7 +45,7 @@ func startCloner(t *testing.T, exitSignal uint64) *cloner {
 		setTID: uint64(uintptr(unsafe.Pointer(&c.orders.first))), setTIDSize: 1,
 	}
 	pid, err := forkQuietly(func() (uintptr, unix.Errno) { return forkCloner(&c.orders) })
-	must(t, err)
+	kerneltest.Must(t, err)
 	c.pid = int(pid)
 	t.Cleanup(func() {
 		_ = unix.Kill(c.pid, unix.SIGKILL)
@@ -81,20 +83,20 @@ func forkCloner(o *clonerOrders) (uintptr, unix.Errno) {
 func (c *cloner) clone(t *testing.T) (int, unix.Errno) {
 	t.Helper()
 	_, err := c.tell.Write([]byte{1})
-	must(t, err)
+	kerneltest.Must(t, err)
 	var result [16]byte
 	_, err = c.answer.Read(result[:])
-	must(t, err)
+	kerneltest.Must(t, err)
 	return int(binary.NativeEndian.Uint64(result[:])), unix.Errno(binary.NativeEndian.Uint64(result[8:]))
 }
 
 func startPlaceholder(t *testing.T) *PIDPlaceholder {
 	t.Helper()
 	own, err := os.Open("/proc/self/ns/net")
-	must(t, err)
+	kerneltest.Must(t, err)
 	defer own.Close()
 	f, err := StartPIDPlaceholder(own)
-	must(t, err)
+	kerneltest.Must(t, err)
 	return f
 }
 
@@ -126,7 +128,7 @@ func TestPIDPlaceholder(t *testing.T) {
 		t.Errorf("its threads are %v: %v", threads, err)
 	}
 	done, err := f.HandOver(c.pid)
-	must(t, err)
+	kerneltest.Must(t, err)
 	first, errno := c.clone(t)
 	if err := <-done; err != nil || errno != 0 || first != f.PID() {
 		t.Fatalf("the process is %d, want %d: %v, %v", first, f.PID(), errno, err)
@@ -134,7 +136,7 @@ func TestPIDPlaceholder(t *testing.T) {
 	if isChild(f.PID()) {
 		t.Error("its number is that of a child still")
 	}
-	must(t, f.End())
+	kerneltest.Must(t, f.End())
 	if status := collected(t, f.PID()); status.ExitStatus() != 1 {
 		t.Errorf("it has ended with %v", status)
 	}
@@ -143,30 +145,30 @@ func TestPIDPlaceholder(t *testing.T) {
 // TestPIDPlaceholderStays checks that End leaves an ended child with the PID if no process got it.
 func TestPIDPlaceholderStays(t *testing.T) {
 	f := startPlaceholder(t)
-	must(t, f.End())
+	kerneltest.Must(t, f.End())
 	if status := collected(t, f.PID()); status.Signal() != unix.SIGKILL {
 		t.Errorf("it has ended with %v", status)
 	}
 
 	f, c := startPlaceholder(t), startCloner(t, 1<<40) // no signal
 	done, err := f.HandOver(c.pid)
-	must(t, err)
+	kerneltest.Must(t, err)
 	_, errno := c.clone(t)
 	if err := <-done; errno != unix.EINVAL || err == nil ||
 		!strings.Contains(err.Error(), unix.EINVAL.Error()) {
 		t.Errorf("%v, told as %v", errno, err)
 	}
-	must(t, f.End())
+	kerneltest.Must(t, f.End())
 	collected(t, f.PID())
 
 	f, c = startPlaceholder(t), startCloner(t, uint64(unix.SIGCHLD))
 	done, err = f.HandOver(c.pid)
-	must(t, err)
-	must(t, unix.Kill(c.pid, unix.SIGKILL))
+	kerneltest.Must(t, err)
+	kerneltest.Must(t, unix.Kill(c.pid, unix.SIGKILL))
 	if err := <-done; err == nil {
 		t.Error("the process that was to get the PID is killed, and nobody says so")
 	}
-	must(t, f.End())
+	kerneltest.Must(t, f.End())
 	collected(t, f.PID())
 }
 
@@ -174,16 +176,16 @@ func TestPIDPlaceholderStays(t *testing.T) {
 func TestPIDPlaceholderTaken(t *testing.T) {
 	holder := exec.CommandContext(t.Context(), "sh", "-c", "sleep 1000 & echo $!; wait")
 	out, err := holder.StdoutPipe()
-	must(t, err)
-	must(t, holder.Start())
+	kerneltest.Must(t, err)
+	kerneltest.Must(t, holder.Start())
 	var taken int
 	_, err = fmt.Fscan(out, &taken)
-	must(t, err)
+	kerneltest.Must(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- (&PIDPlaceholder{pid: taken, handed: true}).End() }()
-	must(t, unix.Kill(taken, unix.SIGKILL))
-	must(t, holder.Wait())
-	must(t, <-ended)
+	kerneltest.Must(t, unix.Kill(taken, unix.SIGKILL))
+	kerneltest.Must(t, holder.Wait())
+	kerneltest.Must(t, <-ended)
 	if status := collected(t, taken); !status.Exited() {
 		t.Errorf("%d: %v", taken, status)
 	}
@@ -206,10 +208,10 @@ func TestPIDPlaceholderWaitsForNobody(t *testing.T) {
 	if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", f.PID())); err != nil || len(open) > 2 {
 		t.Errorf("it has %d files open: %v", len(open), err)
 	}
-	must(t, f.End())
+	kerneltest.Must(t, f.End())
 	collected(t, f.PID())
 	other, err := os.Open(os.DevNull)
-	must(t, err)
+	kerneltest.Must(t, err)
 	defer other.Close()
 	if _, err := StartPIDPlaceholder(other); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("in what is no network namespace: %v", err)
@@ -219,26 +221,26 @@ func TestPIDPlaceholderWaitsForNobody(t *testing.T) {
 // TestChildRuns checks that a child that this process traces and has stopped does not count as ended.
 func TestChildRuns(t *testing.T) {
 	f := startPlaceholder(t)
-	asTracer(func() bool {
-		traced := &tracee{pid: f.PID(), tid: f.PID()}
-		must(t, traced.stop())
-		must(t, traced.ptrace(unix.PTRACE_SYSCALL, 0, 0)) // its own begins again
+	AsTracer(func() bool {
+		traced := &Tracee{PID: f.PID(), TID: f.PID()}
+		kerneltest.Must(t, traced.stop())
+		kerneltest.Must(t, traced.Ptrace(unix.PTRACE_SYSCALL, 0, 0)) // its own begins again
 		var stop unix.Siginfo
-		must(t, unix.Waitid(unix.P_PID, f.PID(), &stop, unix.WSTOPPED|unix.WALL|unix.WNOWAIT, nil))
+		kerneltest.Must(t, unix.Waitid(unix.P_PID, f.PID(), &stop, unix.WSTOPPED|unix.WALL|unix.WNOWAIT, nil))
 		if !ChildRuns(f.PID()) {
 			t.Error("it is stopped, and said to have ended")
 		}
 		_, err := traced.wait()
-		must(t, err)
-		must(t, traced.release())
-		return !traced.seized
+		kerneltest.Must(t, err)
+		kerneltest.Must(t, traced.Release())
+		return !traced.Seized
 	})
 	if !ChildRuns(f.PID()) {
 		t.Error("it is let on, and said to have ended")
 	}
-	must(t, f.End())
+	kerneltest.Must(t, f.End())
 	var info unix.Siginfo
-	must(t, unix.Waitid(unix.P_PID, f.PID(), &info, unix.WEXITED|unix.WNOWAIT, nil))
+	kerneltest.Must(t, unix.Waitid(unix.P_PID, f.PID(), &info, unix.WEXITED|unix.WNOWAIT, nil))
 	if ChildRuns(f.PID()) {
 		t.Error("it was killed, and said to run")
 	}

@@ -15,6 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Ended reports whether all threads of a process have ended: the first may be a zombie while others run.
+func Ended(pid int) bool {
+	p, err := ReadProcess(pid)
+	if err != nil || p.State != 'Z' && p.State != 'X' {
+		return err != nil
+	}
+	threads, _ := ThreadsOf(pid) // none: the process is gone
+	return len(threads) <= 1
+}
+
 // Process is the kernel's information about a process.
 type Process struct {
 	PID         int
@@ -41,8 +51,8 @@ func Ticks() (uint64, error) {
 	return uint64(now.Nano()) / (uint64(time.Second) / ticksPerSecond), nil
 }
 
-// ageOf returns how long a process has run, and 0 if it is gone.
-func ageOf(pid int) time.Duration {
+// AgeOf returns how long a process has run, and 0 if it is gone.
+func AgeOf(pid int) time.Duration {
 	process, err := ReadProcess(pid)
 	now, failed := Ticks()
 	if err != nil || failed != nil || now < process.StartTicks {
@@ -58,19 +68,19 @@ func (p Process) RanAt(ticks uint64) bool {
 
 // ReadProcess reads a process's facts from /proc. Error: fs.ErrNotExist when it is gone.
 func ReadProcess(pid int) (Process, error) {
-	stat, err := readProc(pid, "stat")
+	stat, err := ReadProc(pid, "stat")
 	if err != nil {
 		return Process{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
-	status, err := readProc(pid, "status")
+	status, err := ReadProc(pid, "status")
 	if err != nil {
 		return Process{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
 	return parseProcess(pid, stat, status)
 }
 
-// readProc reads a file of a process or thread in /proc. Error: fs.ErrNotExist when it is gone.
-func readProc(pid int, name string) (string, error) {
+// ReadProc reads a file of a process or thread in /proc. Error: fs.ErrNotExist when it is gone.
+func ReadProc(pid int, name string) (string, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 	return string(data), whenGone(err)
 }
@@ -107,7 +117,7 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return Process{}, fmt.Errorf("read process %d: %w", pid, err)
 	}
-	p.Tracer = statusNumber(status, "TracerPid")
+	p.Tracer = StatusNumber(status, "TracerPid")
 	if ids := strings.Fields(statusValue(status, "NSpid")); len(ids) > 0 {
 		p.NamespaceID, _ = strconv.Atoi(ids[len(ids)-1])
 	}
@@ -120,23 +130,23 @@ func parseProcess(pid int, stat, status string) (Process, error) {
 // Tracers returns the processes that trace threads of a process. It checks all threads, because the first
 // may have ended.
 func Tracers(pid int) (all []int) {
-	threads, _ := threadsOf(pid) // none: the process is gone
+	threads, _ := ThreadsOf(pid) // none: the process is gone
 	for _, tid := range threads {
-		status, _ := readProc(tid, "status") // a thread that has ended has no tracer
-		thread := statusNumber(status, "TracerPid")
+		status, _ := ReadProc(tid, "status") // a thread that has ended has no tracer
+		thread := StatusNumber(status, "TracerPid")
 		if thread == 0 {
 			continue
 		}
-		tracer, _ := readProc(thread, "status") // the kernel reports the tracing thread
-		if process := statusNumber(tracer, "Tgid"); process != 0 && !slices.Contains(all, process) {
+		tracer, _ := ReadProc(thread, "status") // the kernel reports the tracing thread
+		if process := StatusNumber(tracer, "Tgid"); process != 0 && !slices.Contains(all, process) {
 			all = append(all, process)
 		}
 	}
 	return all
 }
 
-// threadsOf lists the threads of a process, zombies included. Error: fs.ErrNotExist when it is gone.
-func threadsOf(pid int) ([]int, error) {
+// ThreadsOf lists the threads of a process, zombies included. Error: fs.ErrNotExist when it is gone.
+func ThreadsOf(pid int) ([]int, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return nil, whenGone(err)
@@ -150,8 +160,8 @@ func threadsOf(pid int) ([]int, error) {
 	return threads, nil
 }
 
-// statusNumber returns a number from /proc/PID/status (proc_pid_status(5)); 0 if there is none.
-func statusNumber(status, key string) int {
+// StatusNumber returns a number from /proc/PID/status (proc_pid_status(5)); 0 if there is none.
+func StatusNumber(status, key string) int {
 	number, _ := strconv.Atoi(statusValue(status, key))
 	return number
 }
@@ -171,7 +181,7 @@ func HasPending(pid int, signal unix.Signal) (bool, error) {
 	}
 	bit := uint64(1) << (signal - 1)
 	for _, thread := range threads {
-		status, err := readProc(pid, "task/"+thread.Name()+"/status")
+		status, err := ReadProc(pid, "task/"+thread.Name()+"/status")
 		if err == nil && (statusBits(status, "SigPnd")|statusBits(status, "ShdPnd"))&bit != 0 {
 			return true, nil
 		}
@@ -179,9 +189,9 @@ func HasPending(pid int, signal unix.Signal) (bool, error) {
 	return false, nil
 }
 
-// threadStatus returns the value of a line of /proc/TID/status; "" if there is no such line.
-func threadStatus(tid int, key string) (string, error) {
-	status, err := readProc(tid, "status")
+// ThreadStatus returns the value of a line of /proc/TID/status; "" if there is no such line.
+func ThreadStatus(tid int, key string) (string, error) {
+	status, err := ReadProc(tid, "status")
 	return statusValue(status, key), err
 }
 
@@ -202,7 +212,7 @@ type MemoryUse struct {
 
 // ReadMemoryUse reads how much memory a process has. Error: fs.ErrNotExist when it is gone.
 func ReadMemoryUse(pid int) (MemoryUse, error) {
-	status, err := readProc(pid, "status")
+	status, err := ReadProc(pid, "status")
 	if err != nil {
 		return MemoryUse{}, fmt.Errorf("read the size of process %d: %w", pid, err)
 	}
@@ -236,7 +246,7 @@ type PrivateUse struct {
 // ReadPrivateUse adds up the private memory of a process. The kernel walks all of its page tables,
 // 10 ms for a GiB. Error: fs.ErrNotExist when it is gone.
 func ReadPrivateUse(pid int) (PrivateUse, error) {
-	rollup, err := readProc(pid, "smaps_rollup")
+	rollup, err := ReadProc(pid, "smaps_rollup")
 	if err != nil {
 		return PrivateUse{}, fmt.Errorf("add up the memory of process %d: %w", pid, err)
 	}
@@ -330,4 +340,31 @@ func Printable(text string) string {
 		}
 		return '?'
 	}, text)
+}
+
+// Killed reports whether a process was sent a SIGKILL of which it has not died yet: it is frozen in version
+// 1 of cgroups, or a Seizure keeps it from ending.
+func Killed(pid int) bool {
+	status, err := ReadProc(pid, "status")
+	if err != nil {
+		return false
+	}
+	const kill = 1 << (unix.SIGKILL - 1)
+	if pending := statusBits(status, "SigPnd") | statusBits(status, "ShdPnd"); pending&kill != 0 {
+		return true
+	}
+	stat, err := ReadProc(pid, "stat")
+	return err == nil && killedBy(stat)
+}
+
+// killedBy reads from /proc/PID/stat whether SIGKILL ends a process. Its exit code is there before it has
+// ended (fs/proc/array.c, do_task_stat, Linux 5.17), and before that the code of the stop in which a
+// Seizure keeps it.
+func killedBy(stat string) bool {
+	fields := strings.Fields(stat)
+	if len(fields) == 0 {
+		return false
+	}
+	code, err := strconv.Atoi(fields[len(fields)-1])
+	return err == nil && (code == int(unix.SIGKILL) || code == int(unix.SIGTRAP)|unix.PTRACE_EVENT_EXIT<<8)
 }

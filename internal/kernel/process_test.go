@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 func TestReadProcess(t *testing.T) {
@@ -75,13 +77,13 @@ func TestPidfd(t *testing.T) {
 // does not count.
 func TestRanAt(t *testing.T) {
 	self, err := ReadProcess(os.Getpid())
-	must(t, err)
+	kerneltest.Must(t, err)
 	for now := self.StartTicks; now <= self.StartTicks; {
 		now, err = Ticks()
-		must(t, err)
+		kerneltest.Must(t, err)
 	}
 	now, err := Ticks()
-	must(t, err)
+	kerneltest.Must(t, err)
 	if !self.RanAt(now) || self.RanAt(self.StartTicks) {
 		t.Errorf("%+v at %d", self, now)
 	}

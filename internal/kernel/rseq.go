@@ -21,13 +21,13 @@ const (
 // abortRseq does what the kernel does to a thread that is stopped in the middle of a restartable sequence
 // (rseq(2)): the thread continues at the sequence's abort handler. The kernel itself would not do so,
 // because it sees other registers when the thread runs again.
-func (t *tracee) abortRseq() error {
+func (t *Tracee) abortRseq() error {
 	var config struct {
 		pointer         uint64
 		size, signature uint32
 		flags, pad      uint32
 	}
-	err := t.ptrace(ptraceGetRseq, unsafe.Sizeof(config), uintptr(unsafe.Pointer(&config)))
+	err := t.Ptrace(ptraceGetRseq, unsafe.Sizeof(config), uintptr(unsafe.Pointer(&config)))
 	if errors.Is(err, unix.EIO) || errors.Is(err, unix.EINVAL) || err == nil && config.pointer == 0 {
 		return nil // an older kernel or one without rseq, or a thread that does not use it
 	}
@@ -55,10 +55,10 @@ func (t *tracee) abortRseq() error {
 }
 
 // read reads memory of the process.
-func (t *tracee) read(at uint64, into []byte) error {
+func (t *Tracee) read(at uint64, into []byte) error {
 	local := []unix.Iovec{{Base: &into[0]}}
 	local[0].SetLen(len(into))
-	n, err := unix.ProcessVMReadv(t.pid, local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(into)}}, 0)
+	n, err := unix.ProcessVMReadv(t.PID, local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(into)}}, 0)
 	if err == nil && n != len(into) {
 		err = unix.EFAULT
 	}
@@ -66,10 +66,10 @@ func (t *tracee) read(at uint64, into []byte) error {
 }
 
 // write writes to the memory of the process.
-func (t *tracee) write(at uint64, data []byte) error {
+func (t *Tracee) write(at uint64, data []byte) error {
 	local := []unix.Iovec{{Base: &data[0]}}
 	local[0].SetLen(len(data))
-	n, err := unix.ProcessVMWritev(t.pid, local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(data)}}, 0)
+	n, err := unix.ProcessVMWritev(t.PID, local, []unix.RemoteIovec{{Base: uintptr(at), Len: len(data)}}, 0)
 	if err == nil && n != len(data) {
 		err = fmt.Errorf("only %d of %d bytes", n, len(data))
 	}

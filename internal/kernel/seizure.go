@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,7 +32,7 @@ const SeizureCommand = "memory-keeper"
 type Seizure struct {
 	in    *os.File
 	out   *os.File
-	ended chan struct{}
+	Ended chan struct{}
 }
 
 // seizurePatience bounds the answer of a process that has to make some system calls for each thread.
@@ -50,7 +49,7 @@ func StartSeizure() (*Seizure, error) {
 	cmd := exec.Command("/proc/self/exe", SeizureCommand)
 	cmd.Args[0] = "godwit"
 	cmd.Dir = "/"
-	s := &Seizure{ended: make(chan struct{})}
+	s := &Seizure{Ended: make(chan struct{})}
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, err)
@@ -64,7 +63,7 @@ func StartSeizure() (*Seizure, error) {
 		return nil, fmt.Errorf("start a %s: %w", SeizureCommand, errors.Join(err, s.Close()))
 	}
 	go func() {
-		defer close(s.ended)
+		defer close(s.Ended)
 		_ = cmd.Wait() // only its end matters
 	}()
 	return s, nil
@@ -136,15 +135,15 @@ func warmSeizure() {
 
 // seizeThreads traces and stops all threads of a process. An ended process has none.
 func seizeThreads(pid int) (seized int, err error) {
-	all, err := threadsOf(pid)
+	all, err := ThreadsOf(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	for _, tid := range all {
-		t := tracee{pid: pid, tid: tid}
-		e := t.ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
+		t := Tracee{PID: pid, TID: tid}
+		e := t.Ptrace(unix.PTRACE_SEIZE, 0, unix.PTRACE_O_TRACEEXIT)
 		if e == nil {
-			e = t.ptrace(unix.PTRACE_INTERRUPT, 0, 0)
+			e = t.Ptrace(unix.PTRACE_INTERRUPT, 0, 0)
 			seized++
 		}
 		if e == nil || errors.Is(e, fs.ErrNotExist) || hasEndedOrIsHeld(tid) {
@@ -190,33 +189,6 @@ func ReleaseSeized(ctx context.Context, pids []int) error {
 
 // Seized reports whether a Seizure holds a thread of a process.
 func Seized(pid int) bool { return slices.ContainsFunc(Tracers(pid), isSeizure) }
-
-// Killed reports whether a process was sent a SIGKILL of which it has not died yet: it is frozen in version
-// 1 of cgroups, or a Seizure keeps it from ending.
-func Killed(pid int) bool {
-	status, err := readProc(pid, "status")
-	if err != nil {
-		return false
-	}
-	const kill = 1 << (unix.SIGKILL - 1)
-	if pending := statusBits(status, "SigPnd") | statusBits(status, "ShdPnd"); pending&kill != 0 {
-		return true
-	}
-	stat, err := readProc(pid, "stat")
-	return err == nil && killedBy(stat)
-}
-
-// killedBy reads from /proc/PID/stat whether SIGKILL ends a process. Its exit code is there before it has
-// ended (fs/proc/array.c, do_task_stat, Linux 5.17), and before that the code of the stop in which a
-// Seizure keeps it.
-func killedBy(stat string) bool {
-	fields := strings.Fields(stat)
-	if len(fields) == 0 {
-		return false
-	}
-	code, err := strconv.Atoi(fields[len(fields)-1])
-	return err == nil && (code == int(unix.SIGKILL) || code == int(unix.SIGTRAP)|unix.PTRACE_EVENT_EXIT<<8)
-}
 
 // endSeizure kills a process if it is a Seizure, and waits for its end. Then the kernel has released the
 // traced threads.

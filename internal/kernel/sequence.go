@@ -24,13 +24,13 @@ type call struct {
 // signal handler, whose frame has the registers of the next call, and finally those of the thread
 // (heal.go).
 type sequence struct {
-	t      *tracee
+	t      *Tracee
 	calls  []call
 	frames uint64 // of all calls but the first; 0: there is no room for them, and the tracer must not die
 }
 
 // layOutSequence writes the frames into the memory of the way back, above scratch memory that stays as it is.
-func (t *tracee) layOutSequence(calls []call, scratch int) (*sequence, error) {
+func (t *Tracee) layOutSequence(calls []call, scratch int) (*sequence, error) {
 	if scratch > healSlack {
 		return nil, errors.New("too many arguments of system calls")
 	}

@@ -151,7 +151,7 @@ func DataRanges(file *os.File) ([]DataRange, error) {
 // ReadFaults counts the page faults of all threads of a process since its start. Error: fs.ErrNotExist when
 // the process is gone.
 func ReadFaults(pid int) (uint64, error) {
-	stat, err := readProc(pid, "stat")
+	stat, err := ReadProc(pid, "stat")
 	if err != nil {
 		return 0, fmt.Errorf("count the page faults of process %d: %w", pid, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godwit/godwit/internal/kernel/kerneltest"
 )
 
 // envKernels is set where scripts/test-kernels.sh runs the tests, on kernels that are known to have
@@ -166,8 +168,8 @@ func TestSoftDirtyMoved(t *testing.T) {
 
 // TestEntries compares the results of both ways.
 func TestEntries(t *testing.T) {
-	p := startProgram(t, "block")
-	space, err := OpenAddressSpace(p.pid())
+	p := kerneltest.StartProgram(t, "block")
+	space, err := OpenAddressSpace(p.PID())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/cluster"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 // Config of Locations.
@@ -150,12 +151,31 @@ func (l *Locations) learn(address netip.Addr, at place) {
 	l.away[address] = at
 }
 
-// MovedTo notes where a migration has set the route of a container that was here. That node may
+// movedTo notes where a migration has set the route of a container that was here. That node may
 // never tell of it as its guest: the container may have moved on, or ended, before the next hello.
-func (l *Locations) MovedTo(node string, definition engine.Definition) {
+func (l *Locations) movedTo(node string, definition engine.Definition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.away[definition.Network.Address] = place{node: node, container: definition.ID}
+}
+
+// Left notes that a migration has moved a container from here to a node. The way to a container that has
+// come home is forgotten: packets take it anyway. The way to another node is forgotten when that node no
+// longer has the container.
+func (l *Locations) Left(to identity.Node, definition engine.Definition) error {
+	address := definition.Network.Address
+	if !definition.Network.Pooled() {
+		return nil
+	}
+	home, err := l.config.Network.Home(address)
+	if err != nil {
+		return err
+	}
+	if home != to.Number {
+		l.movedTo(to.Name, definition)
+		return nil
+	}
+	return l.config.Network.Unroute(address)
 }
 
 // forget drops the shortcut to a container that is no longer where it was. At home the route stays:

@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/api"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/network"
+	"github.com/godwit/godwit/internal/wire/identity"
 )
 
 // world is node a, whose pool is 10.88.1.0/24, with its containers and its routes.
@@ -167,7 +168,7 @@ func TestDropNode(t *testing.T) {
 		address := map[string]string{"one": "10.88.3.2", "two": "10.88.3.3"}[id]
 		definition := containerAt(id, address).Definition
 		w.routes[definition.Network.Address] = network.Via("b")
-		l.MovedTo("b", definition)
+		l.movedTo("b", definition)
 	}
 	moving["two"] = true
 	l.DropNode("c")
@@ -177,6 +178,35 @@ func TestDropNode(t *testing.T) {
 	l.DropNode("b")
 	if _, there := w.routes[netip.MustParseAddr("10.88.3.3")]; !there || len(w.routes) != 1 {
 		t.Errorf("%v", w.routes)
+	}
+}
+
+// TestLeft: the way to a container that has come home is forgotten, and the place of another one is noted; an
+// address of no pool has no way.
+func TestLeft(t *testing.T) {
+	w, l := newWorld(t, moves{})
+	b := identity.Node{Name: "b", Number: 2}
+	home, away := containerAt("one", "10.88.2.2").Definition, containerAt("two", "10.88.3.3").Definition
+	for _, one := range []engine.Definition{home, away} {
+		w.routes[one.Network.Address] = network.Via("b")
+		if err := l.Left(b, one); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, there := w.routes[away.Network.Address]; !there || len(w.routes) != 1 {
+		t.Errorf("%v", w.routes)
+	}
+	l.DropNode("b")
+	if len(w.routes) > 0 {
+		t.Errorf("the place was not noted: %v", w.routes)
+	}
+	if l.Left(b, containerAt("three", "192.0.2.1").Definition) == nil {
+		t.Error("an address of another pool has a home")
+	}
+	bridged := home
+	bridged.Network.Bridge = "docker0"
+	if err := l.Left(b, bridged); err != nil {
+		t.Errorf("an address of no pool: %v", err)
 	}
 }
 

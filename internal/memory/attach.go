@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
@@ -159,7 +160,7 @@ func (s *tasks) attach(t *task, stats *RoundStats) error {
 }
 
 func (s *tasks) arm(t *task, stats *RoundStats) (tracker, error) {
-	if err := kernel.CheckDescriptor(t.pid); err != nil {
+	if err := cgroup.CheckDescriptor(t.pid); err != nil {
 		return nil, err
 	}
 	fd, stopped, err := s.config.Open(t.pid)

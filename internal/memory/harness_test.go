@@ -23,6 +23,7 @@ import (
 
 	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 var workloadDir string // made when the first test starts the workload
@@ -83,7 +84,7 @@ type program struct {
 	cmd   *exec.Cmd
 	in    io.Writer
 	out   *bufio.Reader
-	group *kernel.Cgroup
+	group *cgroup.Cgroup
 	ended bool
 }
 
@@ -105,7 +106,7 @@ func start(t testing.TB, kind string, mebibytes, threads int, more ...string) *p
 		}
 	})
 	p := &program{t: t}
-	p.group, err = kernel.OpenCgroup(name)
+	p.group, err = cgroup.Open(name)
 	must(t, err)
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(t, err)

@@ -208,6 +208,12 @@ func (n *Network) Obstacles() ([]foreign.Obstacle, error) {
 	return foreign.Obstacles(n.config.Namespace, n.config.Pool)
 }
 
+// SetRoutedNetworks replaces the set of routed networks: see onBridges.SetRoutedNetworks. It is a method of
+// the Network, so that who only passes it on needs no network.
+func (n *Network) SetRoutedNetworks(networks []RoutedNetwork) error {
+	return n.onBridges.SetRoutedNetworks(networks)
+}
+
 // MTU returns the MTU of the tunnel, and so of new containers.
 func (n *Network) MTU() int { return n.tunnel.MTU() }
 

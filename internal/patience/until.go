@@ -16,3 +16,13 @@ func Until(ctx context.Context, at time.Time) error {
 		return ctx.Err()
 	}
 }
+
+// UntilClosed waits for a channel to be closed, or returns why the context ended before.
+func UntilClosed(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -39,7 +39,7 @@ const DefaultGhostLimit = 1 << 30
 
 // Subject is what Examine examines.
 type Subject struct {
-	PIDs   []int    // all processes of the container (kernel.Cgroup.Procs)
+	PIDs   []int    // all processes of the container (cgroup.Cgroup.Procs)
 	Stdio  []string // as in descriptors.json: pipes that the restore gets from outside
 	Groups bool     // the caller recreates control groups within the container's
 	// keys of external mounts, whose file systems do not matter; nil: mounts are not examined

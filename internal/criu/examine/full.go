@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // CRIU opens a descriptor in every process that it dumps, so it cannot dump one that has used up its limit.
-// A freeze waits until there is none, with new connections held (kernel.Cgroup.FreezeToMove). Here nothing is
+// A freeze waits until there is none, with new connections held (cgroup.Cgroup.FreezeToMove). Here nothing is
 // held up, so a process is watched for a while, and refused only if it has no free descriptor at any look.
 //
 // sshd authenticates each client in a sandbox with such a limit, for as long as the client takes to type a
@@ -30,7 +31,7 @@ func (x *examination) usedUp(ctx context.Context) ([]Problem, error) {
 	for {
 		var still []task
 		for _, t := range watched {
-			full, is := kernel.UsedUp(t.PID)
+			full, is := cgroup.UsedUp(t.PID)
 			if !is || !sameProcess(t) || leftToFreeze(full) {
 				continue
 			}
@@ -54,7 +55,7 @@ func (x *examination) usedUp(ctx context.Context) ([]Problem, error) {
 }
 
 // leftToFreeze reports whether a process may be one that authenticates a client of sshd.
-func leftToFreeze(full kernel.UsedUpDescriptors) bool {
+func leftToFreeze(full cgroup.UsedUpDescriptors) bool {
 	return full.Sandboxed && full.Age < sandboxPatience
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // full starts a shell that has no free descriptor.
@@ -101,12 +101,12 @@ func TestExamineUsedUpEnds(t *testing.T) {
 func TestLeftToFreeze(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct {
-		full kernel.UsedUpDescriptors
+		full cgroup.UsedUpDescriptors
 		want bool
 	}{
-		{kernel.UsedUpDescriptors{Sandboxed: true, Age: time.Minute}, true},
-		{kernel.UsedUpDescriptors{Sandboxed: true, Age: time.Hour}, false},
-		{kernel.UsedUpDescriptors{Age: time.Minute}, false},
+		{cgroup.UsedUpDescriptors{Sandboxed: true, Age: time.Minute}, true},
+		{cgroup.UsedUpDescriptors{Sandboxed: true, Age: time.Hour}, false},
+		{cgroup.UsedUpDescriptors{Age: time.Minute}, false},
 	} {
 		if got := leftToFreeze(one.full); got != one.want {
 			t.Errorf("%+v: %v", one.full, got)

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/criu/examine"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -18,7 +19,7 @@ import (
 type Leaving struct {
 	Name      string // in messages
 	First     int    // PID of the first process
-	Cgroup    *kernel.Cgroup
+	Cgroup    *cgroup.Cgroup
 	Root      string         // root file system, as this process sees it
 	Externals criu.Externals // objects from outside the container
 	// FindMounts makes CRIU find external mounts by itself, for a runtime whose restore does so, too.
@@ -33,7 +34,7 @@ type Leaving struct {
 // Departure is a container that is about to be frozen. It implements engine.Departure.
 type Departure struct {
 	leaving Leaving
-	group   *kernel.Cgroup
+	group   *cgroup.Cgroup
 	first   Identity
 	tcp     *kernel.TCPWatch
 	settled bool // Settle has seen nothing in flight

@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // spared records the OOM settings that frozen processes had before Protect, and whether they have run since
@@ -33,7 +34,7 @@ type sparedProcess struct {
 // fails with engine.ErrThawed, now and until Unprotect. An engine calls Protect while the engine cannot
 // itself thaw or destroy the container. held is as in engine.Protector.
 func Protect(
-	ctx context.Context, group *kernel.Cgroup, path string, hold func(pids []int) error, held func(),
+	ctx context.Context, group *cgroup.Cgroup, path string, hold func(pids []int) error, held func(),
 ) error {
 	pids, err := group.Procs()
 	if err != nil || len(pids) == 0 {
@@ -62,7 +63,7 @@ func Protect(
 // holdAll holds the processes that are not held yet. It checks before and after that whether somebody has
 // thawed them: that can happen in between, and no longer matters afterwards.
 func (s *spared) holdAll(
-	ctx context.Context, group *kernel.Cgroup, path string, pids []int, hold func(pids []int) error,
+	ctx context.Context, group *cgroup.Cgroup, path string, pids []int, hold func(pids []int) error,
 ) (unheld, err error) {
 	free := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool {
 		return kernel.Seized(pid) || kernel.Ended(pid)
@@ -82,7 +83,7 @@ func (s *spared) holdAll(
 
 // look records that processes have run that must not run. It does so before anybody freezes them again,
 // because an agent may be killed between the two.
-func (s *spared) look(group *kernel.Cgroup, path string) error {
+func (s *spared) look(group *cgroup.Cgroup, path string) error {
 	told, err := group.ToldToFreeze()
 	if err != nil || told || s.Thawed {
 		return err
@@ -93,7 +94,7 @@ func (s *spared) look(group *kernel.Cgroup, path string) error {
 
 // spare saves the settings of the processes before it changes them, because an agent may be killed between
 // the two.
-func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
+func (s *spared) spare(group *cgroup.Cgroup, path string, pids []int) error {
 	// the record has the original settings; an agent may have been killed before it changed them
 	if len(s.Processes) > 0 {
 		return lower(group, s.Group != "", pids)
@@ -122,7 +123,7 @@ func (s *spared) spare(group *kernel.Cgroup, path string, pids []int) error {
 }
 
 // lower makes the OOM killers take the processes last.
-func lower(group *kernel.Cgroup, avoid bool, pids []int) error {
+func lower(group *cgroup.Cgroup, avoid bool, pids []int) error {
 	if avoid {
 		if err := group.AvoidOOMD(); err != nil {
 			return err
@@ -165,7 +166,7 @@ func Unprotect(path string) error {
 		}
 	}
 	if was.Group != "" {
-		group, err := kernel.CgroupAt(was.Group)
+		group, err := cgroup.At(was.Group)
 		if err == nil {
 			err = group.EndAvoidOOMD()
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 func TestMain(m *testing.M) {
@@ -38,7 +39,7 @@ func holdFor(t *testing.T) func(pids []int) error {
 }
 
 // groupOf makes a cgroup with one process in it, in the first hierarchy that can freeze.
-func groupOf(t *testing.T) (*kernel.Cgroup, int) {
+func groupOf(t *testing.T) (*cgroup.Cgroup, int) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -50,7 +51,7 @@ func groupOf(t *testing.T) (*kernel.Cgroup, int) {
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
-		group, err := kernel.CgroupAt(dir)
+		group, err := cgroup.At(dir)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, cmd.Process.Pid), 0)
 		}
@@ -161,11 +162,11 @@ func TestProtectThawed(t *testing.T) {
 	fails := func([]int) error { return errors.New("no keeper") }
 	for name, c := range map[string]struct {
 		before bool // thawed before Protect
-		hold   func(group *kernel.Cgroup) func(pids []int) error
+		hold   func(group *cgroup.Cgroup) func(pids []int) error
 		held   bool
 	}{
-		"before":                  {true, func(*kernel.Cgroup) func([]int) error { return hold }, true},
-		"before, and no keeper":   {true, func(*kernel.Cgroup) func([]int) error { return fails }, false},
+		"before":                  {true, func(*cgroup.Cgroup) func([]int) error { return hold }, true},
+		"before, and no keeper":   {true, func(*cgroup.Cgroup) func([]int) error { return fails }, false},
 		"just before it was held": {false, thawing(hold), true},
 		"while no keeper starts":  {false, thawing(fails), false},
 	} {
@@ -205,8 +206,8 @@ func TestProtectThawed(t *testing.T) {
 }
 
 // thawing wraps hold so that the processes are thawed just before they are held.
-func thawing(hold func([]int) error) func(*kernel.Cgroup) func([]int) error {
-	return func(group *kernel.Cgroup) func([]int) error {
+func thawing(hold func([]int) error) func(*cgroup.Cgroup) func([]int) error {
+	return func(group *cgroup.Cgroup) func([]int) error {
 		return func(pids []int) error { return errors.Join(group.Thaw(), hold(pids)) }
 	}
 }

@@ -8,10 +8,11 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // Resume resumes the processes of a cgroup once no CRIU holds them any more.
-func Resume(ctx context.Context, group *kernel.Cgroup) error {
+func Resume(ctx context.Context, group *cgroup.Cgroup) error {
 	pids, err := group.Procs()
 	if err != nil {
 		return err
@@ -32,7 +33,7 @@ func Resume(ctx context.Context, group *kernel.Cgroup) error {
 
 // release releases processes that a kernel.Seizure holds. They stay frozen, even if somebody has thawed
 // them while they were held, because their sockets are still in repair mode. Killed processes end.
-func release(ctx context.Context, group *kernel.Cgroup, pids []int) error {
+func release(ctx context.Context, group *cgroup.Cgroup, pids []int) error {
 	goesOn := func(pid int) bool { return kernel.Seized(pid) && !kernel.Killed(pid) }
 	if slices.ContainsFunc(pids, goesOn) {
 		if err := group.KeepFrozen(ctx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // leastCPUs is the smallest part of a processor to which a container is throttled: it must still be able to
@@ -13,7 +14,7 @@ const leastCPUs = 0.01
 
 // Throttle limits the processes of a cgroup to cpus processors, or to their ordinary limit if that is less;
 // 0 ends the throttling. The caller knows the ordinary limit, so Throttle need not remember it.
-func Throttle(group *kernel.Cgroup, limit, cpus float64) error {
+func Throttle(group *cgroup.Cgroup, limit, cpus float64) error {
 	if cpus > 0 && (limit == 0 || cpus < limit) {
 		limit = max(leastCPUs, cpus)
 	}

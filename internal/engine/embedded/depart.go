@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // departures examines containers and prepares them for their moves, keeps or resumes the frozen copies, and
@@ -81,7 +81,7 @@ func (ds *departures) leaving(place container, ctr engine.Container) (checkpoint
 		return l, err
 	}
 	l.Stdio = x.Stdio
-	if l.Cgroup, err = kernel.OpenCgroup(place.cgroup()); err != nil {
+	if l.Cgroup, err = cgroup.Open(place.cgroup()); err != nil {
 		return l, fmt.Errorf("open its cgroup: %w", err)
 	}
 	spec, err := loadSpec(place)

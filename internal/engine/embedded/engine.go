@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -137,3 +138,9 @@ func (e *Engine) prepare() error {
 
 // Name of the engine.
 func (e *Engine) Name() string { return Name }
+
+// ResumeOf is Resume for a container that leaves by this migration: see departures.ResumeOf. It is a method
+// of the Engine, so that who only passes it on needs no engine.
+func (e *Engine) ResumeOf(ctx context.Context, id, migration string) error {
+	return e.departures.ResumeOf(ctx, id, migration)
+}

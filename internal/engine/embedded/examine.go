@@ -10,7 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // Examine lists the obstacles to moving this running container.
@@ -38,7 +38,7 @@ func (ds *departures) examine(ctx context.Context, id string) ([]engine.Problem,
 }
 
 func examineProcesses(ctx context.Context, place container, ctr engine.Container) ([]engine.Problem, error) {
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err != nil {
 		return nil, err
 	}

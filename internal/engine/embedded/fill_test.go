@@ -21,6 +21,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -109,7 +110,7 @@ func present(t testing.TB, pid int, within []memory.Area) []memory.Area {
 // readMemory copies the memory of a frozen container to a store.
 func readMemory(t testing.TB, n *testNode, id string, store *memory.Store) []memory.TaskMap {
 	t.Helper()
-	group, err := kernel.OpenCgroup(n.paths.of(id).cgroup())
+	group, err := cgroup.Open(n.paths.of(id).cgroup())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -479,7 +480,7 @@ func preCopy(t *testing.T, source, target *testNode, id string) {
 	check(err)
 	defer store.Close()
 	check(arrival.FillFrom(ctx, store))
-	group, err := kernel.OpenCgroup(source.paths.of(id).cgroup())
+	group, err := cgroup.Open(source.paths.of(id).cgroup())
 	check(err)
 	pages := memory.NewSource(memory.SourceConfig{Processes: group.Procs})
 	defer pages.Close()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -116,7 +116,7 @@ func (p *phases) move(b *testing.B, source, target *testNode, id string, hide bo
 	check(err)
 	defer store.Close()
 	check(arrival.FillFrom(ctx, store))
-	group, err := kernel.OpenCgroup(source.paths.of(id).cgroup())
+	group, err := cgroup.Open(source.paths.of(id).cgroup())
 	check(err)
 	pages := memory.NewSource(memory.SourceConfig{Processes: group.Procs})
 	defer pages.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/embedded/account"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // life creates, starts, stops and removes containers.
@@ -192,7 +193,7 @@ func (l *life) stop(ctx context.Context, ctr engine.Container, grace time.Durati
 
 // kill ends a container's processes and waits until its monitor has recorded that.
 func (l *life) kill(ctx context.Context, id string) error {
-	group, err := kernel.OpenCgroup(l.paths.of(id).cgroup())
+	group, err := cgroup.Open(l.paths.of(id).cgroup())
 	if err == nil {
 		err = group.Kill(ctx)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // living returns what is known about a container's processes, and whether it has any. If its monitor's
@@ -27,7 +28,7 @@ func living(files container) (now liveState, lives bool, err error) {
 
 // firstProcess finds a container's first process by its cgroup, and reports whether there is any process.
 func firstProcess(files container) (first checkpoint.Identity, found bool, err error) {
-	group, err := kernel.OpenCgroup(files.cgroup())
+	group, err := cgroup.Open(files.cgroup())
 	if errors.Is(err, fs.ErrNotExist) { // as after a boot
 		return first, false, nil
 	}
@@ -56,7 +57,7 @@ func firstProcess(files container) (first checkpoint.Identity, found bool, err e
 
 // frozen reports whether a container's cgroup was told to freeze, and not to thaw since.
 func frozen(files container) bool {
-	group, err := kernel.OpenCgroup(files.cgroup())
+	group, err := cgroup.Open(files.cgroup())
 	if err != nil {
 		return false
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory/pager"
 )
 
@@ -104,7 +104,7 @@ func (n *testNode) clean() {
 			n.t.Error(err)
 		}
 	}
-	group, err := kernel.OpenCgroup(n.config.Cgroup)
+	group, err := cgroup.Open(n.config.Cgroup)
 	if err == nil {
 		err = group.Remove()
 	}
@@ -115,7 +115,7 @@ func (n *testNode) clean() {
 
 // removeGroup removes the parent cgroup of a node's containers.
 func (n *testNode) removeGroup() {
-	group, err := kernel.OpenCgroup(n.config.Cgroup)
+	group, err := cgroup.Open(n.config.Cgroup)
 	if err == nil {
 		err = group.Remove()
 	}

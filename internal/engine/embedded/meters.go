@@ -12,6 +12,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pager"
 )
@@ -28,7 +29,7 @@ func (m *meters) CPUTime(_ context.Context, id string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err != nil {
 		return 0, fmt.Errorf("processor time of container %.12s: %w", id, err)
 	}
@@ -46,7 +47,7 @@ func (m *meters) Throttle(_ context.Context, id string, cpus float64) error {
 	if err != nil {
 		return err
 	}
-	group, err := kernel.OpenCgroup(m.paths.of(ctr.Definition.ID).cgroup())
+	group, err := cgroup.Open(m.paths.of(ctr.Definition.ID).cgroup())
 	if err == nil {
 		err = checkpoint.Throttle(group, ctr.Definition.Limits.CPUs, cpus)
 	}
@@ -65,7 +66,7 @@ func (m *meters) Processes(_ context.Context, id string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err == nil {
 		var pids []int
 		if pids, err = group.Procs(); err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // leaveAs returns a note as v0.1.0 writes it.
@@ -31,7 +31,7 @@ func TestOldDepartureDecides(t *testing.T) {
 	place := n.paths.of(d.ID)
 	must(t, durable.Save(place.departure(), leaveAs("one", "b")))
 	must(t, durable.Save(place.oldDeparture(), leaveAs("two", "c")))
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err == nil {
 		_, err = group.Freeze(t.Context())
 	}

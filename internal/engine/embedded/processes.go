@@ -17,6 +17,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // processes makes and ends the processes of containers, with all that these need from the kernel. Callers
@@ -186,7 +187,7 @@ func (p *processes) end(
 
 // endNow kills a container's processes and waits until the end is recorded.
 func (p *processes) endNow(ctx context.Context, place container) error {
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err == nil {
 		err = group.Kill(ctx)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 var _ engine.Protector = (*Engine)(nil)
@@ -22,9 +22,9 @@ func (ds *departures) Protect(
 	if errors.Is(err, engine.ErrNotFound) || err == nil && !leaves(place) {
 		return nil
 	}
-	var group *kernel.Cgroup
+	var group *cgroup.Cgroup
 	if err == nil {
-		group, err = kernel.OpenCgroup(place.cgroup())
+		group, err = cgroup.Open(place.cgroup())
 	}
 	if errors.Is(err, fs.ErrNotExist) && held == nil {
 		return nil // a repeated call after a reboot: there is no copy

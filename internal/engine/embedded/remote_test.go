@@ -13,6 +13,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -25,7 +26,7 @@ type frozenPages struct {
 
 func openFrozen(t testing.TB, n *testNode, id string) (*frozenPages, []memory.TaskMap) {
 	t.Helper()
-	group, err := kernel.OpenCgroup(n.paths.of(id).cgroup())
+	group, err := cgroup.Open(n.paths.of(id).cgroup())
 	check(t, err)
 	pids, err := group.Procs()
 	check(t, err)

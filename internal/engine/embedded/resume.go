@@ -8,7 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // Resume resumes a container that a departure froze.
@@ -55,7 +55,7 @@ func resume(ctx context.Context, place container) error {
 	if err := checkpoint.Unprotect(place.spared()); err != nil {
 		return err
 	}
-	group, err := kernel.OpenCgroup(place.cgroup())
+	group, err := cgroup.Open(place.cgroup())
 	if err == nil {
 		err = checkpoint.Resume(ctx, group)
 	}

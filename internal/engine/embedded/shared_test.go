@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -133,7 +133,7 @@ func compareShared(t testing.TB, n *testNode, id string, store *memory.Store, ma
 // sharedFiles opens all shared memory of a container that /proc shows.
 func sharedFiles(t testing.TB, n *testNode, id string) map[uint64]*os.File {
 	t.Helper()
-	group, err := kernel.OpenCgroup(n.paths.of(id).cgroup())
+	group, err := cgroup.Open(n.paths.of(id).cgroup())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestSharedAborted(t *testing.T) {
 	must(err)
 	defer store.Close()
 	must(arrival.FillFrom(t.Context(), store))
-	group, err := kernel.OpenCgroup(a.paths.of(d.ID).cgroup())
+	group, err := cgroup.Open(a.paths.of(d.ID).cgroup())
 	must(err)
 	pages := memory.NewSource(memory.SourceConfig{Processes: group.Procs})
 	defer pages.Close()

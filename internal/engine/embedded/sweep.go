@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 
 	"github.com/godwit/godwit/internal/engine/mounts"
 )
@@ -24,7 +24,7 @@ func sweep(ctx context.Context, r runc, files container) error {
 
 // killCgroup kills all processes in a container's cgroup and removes the cgroup.
 func killCgroup(ctx context.Context, files container) error {
-	group, err := kernel.OpenCgroup(files.cgroup())
+	group, err := cgroup.Open(files.cgroup())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/patience"
 )
 
@@ -232,7 +232,7 @@ func (c *catalog) running(ctx context.Context, id string) (engine.Container, err
 }
 
 // groupOf returns the cgroup of a running container.
-func groupOf(ctr engine.Container) (*kernel.Cgroup, error) {
+func groupOf(ctr engine.Container) (*cgroup.Cgroup, error) {
 	group, err := containerGroup(ctr.PID)
 	if err != nil {
 		return nil, fmt.Errorf("LXC container %s: %w", ctr.Definition.Name, err)

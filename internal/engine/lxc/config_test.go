@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/engine"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // busybox is the configuration that lxc-create -t busybox writes, for a container that can move.
@@ -149,7 +149,7 @@ func TestLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	group, err := kernel.CgroupAt(dir)
+	group, err := cgroup.At(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

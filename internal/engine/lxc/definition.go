@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // extra is this engine's part of a definition (Definition.Engine).
@@ -137,7 +138,7 @@ func devicesProblem(settings []setting, v1 bool) []engine.Problem {
 // seal makes the container's read-only directories of the node really read-only. CRIU skips directories out
 // of which it has mounted another part of the same file system before: where /lib is a link into /usr, the
 // container's root could write to the node's.
-func seal(settings []setting, group *kernel.Cgroup) error {
+func seal(settings []setting, group *cgroup.Cgroup) error {
 	pids, err := group.Procs()
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ func sealed(settings []setting) (paths []string) {
 // limit writes the settings of the container's cgroup, as lxc-start does and `lxc-checkpoint -r` does not.
 // Like LXC, it skips settings that no hierarchy of this node has. It never skips devices: see
 // devicesProblem.
-func limit(settings []setting, group *kernel.Cgroup) error {
+func limit(settings []setting, group *cgroup.Cgroup) error {
 	for _, one := range settings {
 		if !limitKey.MatchString(one.key) {
 			continue

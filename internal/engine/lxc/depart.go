@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/network/nsstate"
 )
 
@@ -30,7 +31,7 @@ type departures struct {
 type departure struct {
 	*checkpoint.Departure
 	place  place
-	group  *kernel.Cgroup
+	group  *cgroup.Cgroup
 	netns  string
 	usual  nsstate.Fresh // network namespace for comparison
 	frozen bool          // Freeze has succeeded: from then on Resume or Destroy decides

@@ -14,6 +14,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // Examine lists obstacles to moving this running container.
@@ -69,7 +70,7 @@ func (ds *departures) examine(ctx context.Context, id string) ([]engine.Problem,
 }
 
 // examineGroups finds groups within the container's that could not be made again at the target.
-func examineGroups(group *kernel.Cgroup) []engine.Problem {
+func examineGroups(group *cgroup.Cgroup) []engine.Problem {
 	_, err := group.Inner()
 	if !errors.Is(err, kernel.ErrUnsupported) {
 		return nil // a container that has just ended has none

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // payloadPrefix begins LXC's names for control groups of containers. An init such as systemd makes groups
@@ -18,7 +18,7 @@ import (
 const payloadPrefix = "lxc.payload."
 
 // containerGroup returns the control group of the container to which a process belongs.
-func containerGroup(pid int) (*kernel.Cgroup, error) { return kernel.CgroupAround(pid, payloadPrefix) }
+func containerGroup(pid int) (*cgroup.Cgroup, error) { return cgroup.Around(pid, payloadPrefix) }
 
 // groupsName is a file beside CRIU's images: the groups within the container's.
 const groupsName = "godwit-groups.json"
@@ -26,7 +26,7 @@ const groupsName = "godwit-groups.json"
 // maxGroups bounds that file.
 const maxGroups = 4 << 20
 
-func writeGroups(directory string, groups []kernel.InnerGroups) error {
+func writeGroups(directory string, groups []cgroup.InnerGroups) error {
 	data, err := json.Marshal(groups)
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func writeGroups(directory string, groups []kernel.InnerGroups) error {
 }
 
 // readGroups reads the groups that another node has sent.
-func readGroups(directory string) ([]kernel.InnerGroups, error) {
+func readGroups(directory string) ([]cgroup.InnerGroups, error) {
 	text, err := readBounded(filepath.Join(directory, groupsName), maxGroups)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("the control groups of the container have not come")
@@ -43,12 +43,12 @@ func readGroups(directory string) ([]kernel.InnerGroups, error) {
 	if err == nil && len(text) > maxGroups {
 		err = fmt.Errorf("they take more than %d bytes", maxGroups)
 	}
-	var groups []kernel.InnerGroups
+	var groups []cgroup.InnerGroups
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &groups)
 	}
 	if err == nil {
-		err = kernel.CheckInner(groups)
+		err = cgroup.CheckInner(groups)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("control groups of the container: %w", err)
@@ -58,7 +58,7 @@ func readGroups(directory string) ([]kernel.InnerGroups, error) {
 
 // makeGroups makes the groups within the container's, still without processes: restored processes may watch
 // them.
-func (a *arrival) makeGroups() ([]kernel.InnerGroups, error) {
+func (a *arrival) makeGroups() ([]cgroup.InnerGroups, error) {
 	groups, err := readGroups(a.place.images())
 	if err != nil || len(groups) == 0 {
 		return nil, err
@@ -85,8 +85,8 @@ func isLate(one setting) bool {
 
 // payload returns the container's control group: in all hierarchies, the group into which LXC has put the
 // restoring process.
-func (a *arrival) payload() (*kernel.Cgroup, error) {
-	group, err := kernel.OpenCgroup(a.place.payload())
+func (a *arrival) payload() (*cgroup.Cgroup, error) {
+	group, err := cgroup.Open(a.place.payload())
 	if err != nil {
 		return nil, err
 	}

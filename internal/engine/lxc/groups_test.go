@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // TestGroupsFromAnotherNode: control groups come with every container, and none outside of it is accepted.
@@ -15,9 +15,9 @@ func TestGroupsFromAnotherNode(t *testing.T) {
 	if _, err := readGroups(dir); err == nil {
 		t.Error("they may be left out")
 	}
-	group := kernel.InnerGroup{Path: "init.scope", Processes: []int{1}}
+	group := cgroup.InnerGroup{Path: "init.scope", Processes: []int{1}}
 	if err := writeGroups(dir,
-		[]kernel.InnerGroups{{Hierarchy: "pids", Groups: []kernel.InnerGroup{group}}}); err != nil {
+		[]cgroup.InnerGroups{{Hierarchy: "pids", Groups: []cgroup.InnerGroup{group}}}); err != nil {
 		t.Fatal(err)
 	}
 	found, err := readGroups(dir)

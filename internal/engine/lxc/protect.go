@@ -8,7 +8,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 var _ engine.Protector = (*Engine)(nil)
@@ -22,7 +22,7 @@ func (ds *departures) Protect(
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !was.First.Alive() {
 		return nil
 	}
-	var group *kernel.Cgroup
+	var group *cgroup.Cgroup
 	if err == nil {
 		group, err = containerGroup(was.First.PID)
 	}

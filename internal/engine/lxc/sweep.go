@@ -14,13 +14,14 @@ import (
 
 	"github.com/godwit/godwit/internal/engine/mounts"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // sweep kills the remaining processes of a container and of LXC's monitor of it, by the names of their
 // cgroups. A container of the same name that LXC keeps in another directory may have these cgroups now.
 func (p place) sweep(ctx context.Context) error {
 	for _, name := range []string{p.payload(), p.watcher()} {
-		group, err := kernel.OpenCgroup(name)
+		group, err := cgroup.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -48,7 +49,7 @@ func (p place) sweepInner() {
 
 // removeEmpty removes a group that has no processes. A group that cannot be removed does no harm.
 func removeEmpty(name string) {
-	group, err := kernel.OpenCgroup(name)
+	group, err := cgroup.Open(name)
 	if err != nil {
 		return
 	}
@@ -71,7 +72,7 @@ func basesIn(groups string) (bases []string) {
 	return bases
 }
 
-func (p place) sweepGroup(ctx context.Context, group *kernel.Cgroup) error {
+func (p place) sweepGroup(ctx context.Context, group *cgroup.Cgroup) error {
 	pids, err := group.Procs()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return err
@@ -104,7 +105,7 @@ func (p place) isAnothers(pid int) bool {
 // processes, a container of that name runs, which LXC keeps in another directory.
 func (p place) clearGroups() error {
 	for _, name := range []string{p.payload(), p.watcher()} {
-		group, err := kernel.OpenCgroup(name)
+		group, err := cgroup.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -128,7 +129,7 @@ func (p place) clearGroups() error {
 }
 
 // killGroup kills all processes of a group, which LXC's monitor may be removing at the same time.
-func killGroup(ctx context.Context, group *kernel.Cgroup) error {
+func killGroup(ctx context.Context, group *cgroup.Cgroup) error {
 	if err := group.Kill(ctx); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 	"github.com/godwit/godwit/internal/memory/pager"
 	"github.com/godwit/godwit/internal/patience"
@@ -394,7 +395,7 @@ func (a *arrival) cgroup() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := kernel.OpenCgroup(path); err != nil {
+	if _, err := cgroup.Open(path); err != nil {
 		return "", fmt.Errorf("cgroup of container %s: %w", a.definition.Name, err)
 	}
 	return path, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/patience"
 )
 
@@ -210,12 +210,12 @@ func (e *Engine) Inspect(ctx context.Context, ref string) (engine.Container, err
 
 // group returns the cgroup of a running container. While its first process lives, group does not query the
 // engine again, because it is called all the time.
-func (e *Engine) group(ctx context.Context, id string) (*kernel.Cgroup, error) {
+func (e *Engine) group(ctx context.Context, id string) (*cgroup.Cgroup, error) {
 	e.mu.Lock()
 	first, known := e.firsts[id]
 	e.mu.Unlock()
 	if known && first.Alive() {
-		return kernel.CgroupOf(first.PID)
+		return cgroup.Of(first.PID)
 	}
 	found, err := e.lookup.running(ctx, id)
 	if err == nil {
@@ -228,5 +228,5 @@ func (e *Engine) group(ctx context.Context, id string) (*kernel.Cgroup, error) {
 		return nil, err
 	}
 	e.firsts[id] = first
-	return kernel.CgroupOf(first.PID)
+	return cgroup.Of(first.PID)
 }

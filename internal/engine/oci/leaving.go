@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // departures examines containers and prepares them for their moves, keeps or resumes the frozen copies, and
@@ -39,7 +40,7 @@ func (ds *departures) look(ctx context.Context, id string) (alive, error) {
 	if err != nil {
 		return alive{}, err
 	}
-	group, err := kernel.CgroupOf(found.Container.PID)
+	group, err := cgroup.Of(found.Container.PID)
 	if err != nil {
 		return alive{}, err
 	}
@@ -142,7 +143,7 @@ func (e *Engine) Throttle(ctx context.Context, id string, cpus float64) error {
 	if err != nil {
 		return err
 	}
-	group, err := kernel.CgroupOf(found.Container.PID)
+	group, err := cgroup.Of(found.Container.PID)
 	if err == nil {
 		err = checkpoint.Throttle(group, found.Container.Definition.Limits.CPUs, cpus)
 	}
@@ -283,7 +284,7 @@ type departure struct {
 	*checkpoint.Departure
 	departures *departures
 	id         string
-	group      *kernel.Cgroup
+	group      *cgroup.Cgroup
 	first      checkpoint.Identity
 	froze      bool // or has tried to freeze it
 }
@@ -302,7 +303,7 @@ func (d *departure) Close() error {
 
 // closed gives a container back to its engine after a departure, unless the departure has frozen the
 // container and nobody has resumed it since.
-func (ds *departures) closed(id string, group *kernel.Cgroup, first checkpoint.Identity, froze bool) error {
+func (ds *departures) closed(id string, group *cgroup.Cgroup, first checkpoint.Identity, froze bool) error {
 	defer ds.locks.Lock(id)()
 	frozen, unknown := group.ToldToFreeze()
 	if froze && !ds.records.resumed(id) && !goesOn(frozen, unknown, first.Alive()) {

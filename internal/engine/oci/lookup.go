@@ -14,14 +14,14 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
 	"github.com/godwit/godwit/internal/engine/shim"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/patience"
 )
 
 // alive is the state of a running container according to the kernel and the runtime.
 type alive struct {
 	found  Container
-	group  *kernel.Cgroup
+	group  *cgroup.Cgroup
 	reader int         // process that reads its output
 	log    string      // path of its log; "" if the log does not move
 	spec   *specs.Spec // with which the runtime made it

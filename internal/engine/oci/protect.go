@@ -9,7 +9,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 var _ engine.Protector = (*Engine)(nil)
@@ -28,9 +28,9 @@ func (ds *departures) Protect(
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (was.Resumed || !was.First.Alive()) {
 		return nil
 	}
-	var group *kernel.Cgroup
+	var group *cgroup.Cgroup
 	if err == nil {
-		group, err = kernel.CgroupOf(was.First.PID)
+		group, err = cgroup.Of(was.First.PID)
 	}
 	if err == nil {
 		err = checkpoint.Protect(ctx, group, ds.records.sparedPath(id), hold, held)

@@ -16,6 +16,7 @@ import (
 	"github.com/godwit/godwit/internal/engine/shim"
 	"github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -191,7 +192,7 @@ func (r *records) frozen(id string, pid int) bool {
 	if !durable.Exists(r.departurePath(id)) || r.resumed(id) {
 		return false
 	}
-	group, err := kernel.CgroupOf(pid)
+	group, err := cgroup.Of(pid)
 	if err != nil {
 		return false
 	}
@@ -201,12 +202,12 @@ func (r *records) frozen(id string, pid int) bool {
 
 // leavingGroup returns the cgroup of a leaving container. It does not query the engine, which may hang, be
 // away, or be removing the container.
-func (r *records) leavingGroup(id string) (*kernel.Cgroup, bool) {
+func (r *records) leavingGroup(id string) (*cgroup.Cgroup, bool) {
 	var was departureRecord
 	if !idPattern.MatchString(id) || durable.Load(r.departurePath(id), &was) != nil || !was.First.Alive() {
 		return nil, false
 	}
-	group, err := kernel.CgroupOf(was.First.PID)
+	group, err := cgroup.Of(was.First.PID)
 	return group, err == nil
 }
 
@@ -224,24 +225,24 @@ func occupied(dir shim.Dir) (bool, error) {
 }
 
 // groupIn returns the cgroup of the container restored from a directory.
-func groupIn(dir shim.Dir) (*kernel.Cgroup, error) {
+func groupIn(dir shim.Dir) (*cgroup.Cgroup, error) {
 	name, err := dir.Cgroup()
 	if err != nil {
 		return nil, err
 	}
-	return kernel.OpenCgroup(name)
+	return cgroup.Open(name)
 }
 
 // moved returns what a copy is marked with. The name was recorded before the copy could be marked, so the
 // next agent can remove the mark if this one is killed meanwhile.
 func (d departureRecord) moved() Moved { return Moved{Name: d.Name, Node: d.Leave.Target} }
 
-// resume resumes the processes, or the group that they have left: see kernel.Cgroup.Kill.
+// resume resumes the processes, or the group that they have left: see cgroup.Cgroup.Kill.
 func (d departureRecord) resume(ctx context.Context) error {
 	if !d.First.Alive() {
 		return d.resumeEmpty()
 	}
-	group, err := kernel.CgroupOf(d.First.PID)
+	group, err := cgroup.Of(d.First.PID)
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func (d departureRecord) resumeEmpty() error {
 	if d.Freezer == "" { // record of an older agent
 		return nil
 	}
-	group, err := kernel.CgroupAt(d.Freezer)
+	group, err := cgroup.At(d.Freezer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // remains removes what is left of containers: processes, and what their engine and its adapter keep.
@@ -83,7 +83,7 @@ func (r *remains) kill(ctx context.Context, id string) error {
 	if err := takeLinksDown(was.First.PID); err != nil {
 		return err
 	}
-	group, err := kernel.CgroupOf(was.First.PID)
+	group, err := cgroup.Of(was.First.PID)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/checkpoint"
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 func TestGoesOn(t *testing.T) {
@@ -95,7 +95,7 @@ func TestResumeOnFullDisk(t *testing.T) {
 func TestClosedWhilePaused(t *testing.T) {
 	e, id, dir := awayEngine(t), strings.Repeat("a", 64), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0o600))
-	group, err := kernel.CgroupAt(dir)
+	group, err := cgroup.At(dir)
 	must(t, err)
 	self, err := checkpoint.Identify(os.Getpid())
 	must(t, err)
@@ -138,7 +138,7 @@ func TestClosedAlone(t *testing.T) {
 	must(t, err)
 	id, dir := strings.Repeat("a", 64), t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0o600))
-	group, err := kernel.CgroupAt(dir)
+	group, err := cgroup.At(dir)
 	must(t, err)
 	gone := checkpoint.Identity{PID: 1 << 22, StartTicks: 1}
 	must(t, save(e.records.departurePath(id), departureRecord{First: gone}))

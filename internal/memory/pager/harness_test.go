@@ -19,6 +19,7 @@ import (
 
 	"github.com/godwit/godwit/internal/await"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -114,7 +115,7 @@ func group(t testing.TB) (name, dir string) {
 			dir = filepath.Join(m.Point, name)
 			must(t, os.Mkdir(dir, 0o755))
 			t.Cleanup(func() {
-				g, err := kernel.OpenCgroup(name)
+				g, err := cgroup.Open(name)
 				must(t, err)
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				defer cancel()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/godwit/godwit/internal/criu"
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/memory"
 )
 
@@ -47,14 +48,14 @@ func Main([]string) int {
 type process struct {
 	control *channel
 	setup   setup
-	group   *kernel.Cgroup
+	group   *cgroup.Cgroup
 	socket  *criu.LazyListener
 	remote  *link // nil: no pages come later
 	filler  *filler
 	resumed chan struct{} // closed when the agent reports it, or is gone
 
 	mu    sync.Mutex
-	guard *kernel.Guard // nil when the container no longer needs one
+	guard *cgroup.Guard // nil when the container no longer needs one
 
 	noting sync.Mutex
 	report memory.FillReport
@@ -95,7 +96,7 @@ func (p *process) run() error {
 
 // arm starts a guard, and another if that is killed.
 func (p *process) arm() error {
-	guard, err := kernel.StartGuard(p.group)
+	guard, err := cgroup.StartGuard(p.group)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (p *process) prepare() error {
 			return err
 		}
 	}
-	if p.group, err = kernel.OpenCgroup(p.setup.Cgroup); err != nil {
+	if p.group, err = cgroup.Open(p.setup.Cgroup); err != nil {
 		return err
 	}
 	p.mu.Lock()

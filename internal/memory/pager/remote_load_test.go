@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/kernel/cgroup"
 )
 
 // TestRemoteStorm lets hundreds of processes wait for the same pages while more processes are forked, and
@@ -17,7 +17,7 @@ func TestRemoteStorm(t *testing.T) {
 	w, v := remoteVictim(t, 2, "-children", "300", "-threads", "40", "-pause", "400ms", "-chaos", "-deeds",
 		"fork,move,give,unmap,protect")
 	t.Cleanup(func() { // the children have the victim's standard output
-		g, err := kernel.OpenCgroup(w.config.Cgroup)
+		g, err := cgroup.Open(w.config.Cgroup)
 		must(t, err)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

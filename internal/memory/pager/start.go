@@ -24,7 +24,7 @@ type Config struct {
 	WorkDir    string // of the CRIU that will restore
 	Report     string // file with its progress: ReadReport
 	Log        string // file for errors that cannot be reported otherwise
-	Cgroup     string // of the container; it exists: kernel.OpenCgroup
+	Cgroup     string // of the container; it exists: cgroup.Open
 	Remote     string // socket for pages that come after the restore: DialRemote; empty: none
 }
 

@@ -30,7 +30,6 @@ var (
 	errCut         = errors.New("the connection is cut")
 	errTest        = errors.New("it fails on purpose")
 	errInterrupted = errors.New("interrupted on purpose")
-	errRounds      = errors.New("rounds do not converge")
 )
 
 // move is both ends of a container's files: its source for the Sender, and its target for the Receiver.
@@ -83,7 +82,7 @@ func again(t *testing.T, from string, copies *kept.Copies) *move {
 	log := slog.New(slog.DiscardHandler)
 	m.sender = NewSender(t.Context(), SenderConfig{
 		Container: m, Link: m, Migration: m, Settings: m, Choices: m, Figures: m.tracker,
-		NotConverging: errRounds, Target: "b", Dir: t.TempDir(), Cores: 2, Log: log,
+		Target: "b", Dir: t.TempDir(), Cores: 2, Log: log,
 	})
 	m.receiver = NewReceiver(ReceiverConfig{
 		Migration: spec, Arrival: m, OfferedBytes: 1 << 20, Kept: copies, Interrupted: errInterrupted,

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/migration"
-	"github.com/godwit/godwit/internal/wire/stream"
 )
 
 // someBytes cannot be compressed.
@@ -35,10 +34,6 @@ func TestMove(t *testing.T) {
 	report := m.tracker.Report(migration.Record{Spec: m.tracker.Spec}, false)
 	if len(report.FileRounds) != 4 || !report.FileRounds[2].Final || !report.FileRounds[3].Final {
 		t.Errorf("rounds: %+v", report.FileRounds)
-	}
-	none := stream.Counters{Sent: map[string]stream.Count{}, Received: map[string]stream.Count{}}
-	if m.sender.Carried(none).Sent[KindRound].RawBytes == 0 {
-		t.Error("nothing was carried")
 	}
 	m.sender.Close()
 	m.sender.Close()

@@ -62,6 +62,10 @@ func (s *Sender) Copy(ctx context.Context) error {
 	}
 }
 
+// ErrNotConverging says that the migration was given up, as the user has chosen, because another round of
+// files would not make the freeze shorter.
+var ErrNotConverging = errors.New("the container writes its files faster than they can be sent")
+
 // doNotConverge goes on, or gives up if that was chosen. A hybrid cannot help: nothing runs
 // without its files.
 func (s *Sender) doNotConverge(left time.Duration, why string) error {
@@ -69,7 +73,7 @@ func (s *Sender) doNotConverge(left time.Duration, why string) error {
 		len(s.history), left.Milliseconds(), why)
 	if s.config.Settings.Get().OnNoConvergence == migration.GiveUp {
 		return fmt.Errorf("%w: %s, and --on-no-convergence is give-up; allow a longer --downtime-target, "+
-			"or choose --on-no-convergence %s", s.config.NotConverging, what, migration.StopAndCopy)
+			"or choose --on-no-convergence %s", ErrNotConverging, what, migration.StopAndCopy)
 	}
 	s.config.Figures.Decided(what)
 	return nil

@@ -64,22 +64,21 @@ type Choices interface {
 
 // SenderConfig is what a Sender is made of.
 type SenderConfig struct {
-	Container     Container
-	Link          Link
-	Migration     Migration
-	Settings      Settings
-	Choices       Choices
-	Figures       *progress.Tracker
-	NotConverging error  // is wrapped when the user wants that rather than a longer downtime
-	Target        string // the name of the node
-	Dir           string // for what is known of files that were sent, which may be much
-	Cores         int    // of this node
-	Log           *slog.Logger
+	Container Container
+	Link      Link
+	Migration Migration
+	Settings  Settings
+	Choices   Choices
+	Figures   *progress.Tracker
+	Target    string // the name of the node
+	Dir       string // for what is known of files that were sent, which may be much
+	Cores     int    // of this node
+	Log       *slog.Logger
 }
 
 // Sender carries a container's files to the target: in rounds while it runs, over a data connection of
 // their own, and what is left in the freeze, over the migration's, which is warm then. One step at a time
-// may use it; Close, Carried and LinkBitsPerSecond may be called at any time.
+// may use it; Close may be called at any time.
 type Sender struct {
 	ctx     context.Context //nolint:containedctx // The life of the daemon: connections outlive steps.
 	config  SenderConfig
@@ -211,27 +210,6 @@ func (s *Sender) Close() {
 		s.closed = true
 		_ = s.data.Close() // nothing is under way on it that matters
 	}
-}
-
-// Carried adds what the connection for rounds has carried so far.
-func (s *Sender) Carried(counters stream.Counters) stream.Counters {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.data == nil {
-		return counters
-	}
-	return counters.Plus(s.data.Counters())
-}
-
-// LinkBitsPerSecond is what the connection for rounds has got through, the last time that the link was the
-// limit; 0: it never was.
-func (s *Sender) LinkBitsPerSecond() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.data == nil {
-		return 0
-	}
-	return s.data.LinkBitsPerSecond()
 }
 
 // Round sends what has changed while the container runs. It is over when the target has it in place.

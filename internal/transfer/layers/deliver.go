@@ -70,12 +70,12 @@ func (d *Delivery) Cancel() {
 	}
 }
 
-// Carried adds what has left for the image so far.
-func (d *Delivery) Carried(counters stream.Counters) stream.Counters {
+// Left is what has left for the image so far. Not sending: the target had all.
+func (d *Delivery) Left() (sent stream.Counters, sending bool) {
 	if d == nil {
-		return counters
+		return stream.Counters{}, false
 	}
-	return counters.Plus(d.transfer.Left())
+	return d.transfer.Left(), true
 }
 
 // UnderWay reports whether layers are still on their way.

@@ -109,6 +109,7 @@ func linkTo(t testing.TB, to *node, mode migration.Mode, early *Early) (*Link, *
 	l := New(Config{
 		ID: testMigration, Target: "b", Mode: mode, Cores: 1, Dial: to.dial, Peers: known, Fresh: time.Minute,
 		Settings: fixed{}, Figures: progress.NewTracker(migration.Spec{ID: testMigration}),
+		Apart: "files", Layers: func() (stream.Counters, bool) { return stream.Counters{}, false },
 		Log: slog.New(slog.DiscardHandler),
 	}, early)
 	t.Cleanup(func() {

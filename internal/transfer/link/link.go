@@ -37,7 +37,11 @@ type Config struct {
 	Fresh    time.Duration // for how long a measurement of a link counts
 	Settings Settings
 	Figures  *progress.Tracker
-	Log      *slog.Logger
+	Apart    string // the purpose of connections that are used when the others are not, mostly
+	// Layers is what layers of the image have sent from here, over connections of their own. Not sending:
+	// none of them are to be sent.
+	Layers func() (sent stream.Counters, sending bool)
+	Log    *slog.Logger
 }
 
 // Link is all data connections of a migration from this node.
@@ -50,6 +54,7 @@ type Link struct {
 	mu   sync.Mutex
 	data *stream.Session // the first one; nil: it is not open
 	out  *stream.Sections
+	more []beside
 }
 
 // New makes a link without connections. early has connections that were made before; nil: there are none.
@@ -58,7 +63,7 @@ func New(config Config, early *Early) *Link { return &Link{config: config, early
 // Open opens the first connection, which carries everything that has no connection of its own.
 func (l *Link) Open(ctx context.Context, purpose string) (*stream.Session, error) {
 	l.Limit(l.config.Settings.Get().BandwidthLimit)
-	data, err := l.OpenMore(ctx, purpose, l.config.Cores)
+	data, err := l.open(ctx, purpose, l.config.Cores)
 	if err != nil {
 		return nil, err
 	}
@@ -88,9 +93,20 @@ func (l *Link) Limiter() *stream.Limiter { return &l.limiter }
 // Limit limits what all connections carry, in bits per second; 0: nothing does.
 func (l *Link) Limit(bitsPerSecond float64) { l.limiter.SetRate(bitsPerSecond) }
 
-// OpenMore opens a data connection, with workers that compress. All connections of a migration
-// share its bandwidth limit.
+// OpenMore opens a data connection beside the first one, with workers that compress. All connections of a
+// migration share its bandwidth limit.
 func (l *Link) OpenMore(ctx context.Context, purpose string, workers int) (*stream.Session, error) {
+	data, err := l.open(ctx, purpose, workers)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.more = append(l.more, beside{purpose, data})
+	return data, nil
+}
+
+func (l *Link) open(ctx context.Context, purpose string, workers int) (*stream.Session, error) {
 	options := stream.Options{Workers: workers, Eager: true}
 	data, err := l.OpenWith(ctx, stream.Hello{Purpose: purpose}, options)
 	if err != nil {
@@ -143,6 +159,22 @@ func (l *Link) Codec() stream.Codec {
 // Section sends a small section whole.
 func (l *Link) Section(kind, name string, content []byte) error {
 	return l.Out().Whole(kind, name, content)
+}
+
+// Send sends a small section whole, and returns when the kernel has it.
+func (l *Link) Send(kind, name string, content []byte) error {
+	if err := l.Section(kind, name, content); err != nil {
+		return err
+	}
+	return l.Data().Flush()
+}
+
+// Tell sends a small section whole, and does not wait until it has left.
+func (l *Link) Tell(kind string) error {
+	if err := l.Section(kind, "", nil); err != nil {
+		return err
+	}
+	return l.Data().Push()
 }
 
 // Begin starts a section; what is written to it counts as progress. Close must be called: it lets

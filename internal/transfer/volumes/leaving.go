@@ -3,7 +3,6 @@ package volumes
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -69,7 +68,7 @@ func (l *Leaving) Trees(ctx context.Context) ([]files.Tree, error) {
 	if err != nil || l.mode != migration.Restart {
 		return trees, err
 	}
-	return slices.DeleteFunc(trees, func(t files.Tree) bool { return t.Kind == files.Memory }), nil
+	return files.Without(trees, func(t files.Tree) bool { return t.Kind == files.Memory }), nil
 }
 
 // Forget drops what is cached here of volumes that are the target's now.

@@ -54,7 +54,7 @@ func (m *Mover) Trees(ctx context.Context, moving engine.Definition) ([]files.Tr
 }
 
 func treesThatMove(trees []files.Tree, volumes []engine.Volume) []files.Tree {
-	return slices.DeleteFunc(trees, func(tree files.Tree) bool {
+	return files.Without(trees, func(tree files.Tree) bool {
 		return slices.ContainsFunc(volumes,
 			func(v engine.Volume) bool { return v.Stays && isTreeOf(tree, v) })
 	})

@@ -76,26 +76,6 @@ func (p *Sender) openLane(ctx context.Context, by Lanes) error {
 	return nil
 }
 
-// LinkBitsPerSecond is what the connections that were added have got through.
-func (p *Sender) LinkBitsPerSecond() (bits float64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, data := range p.more {
-		bits += data.LinkBitsPerSecond()
-	}
-	return bits
-}
-
-// Carried adds what the connections that were added have carried so far.
-func (p *Sender) Carried(counters stream.Counters) stream.Counters {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, data := range p.more {
-		counters = counters.Plus(data.Counters())
-	}
-	return counters
-}
-
 // Close ends what carries pages, and whoever waits in it.
 func (p *Sender) Close(why error) {
 	p.mu.Lock()

@@ -53,7 +53,8 @@ func TestMoreLanes(t *testing.T) {
 		e.sendMap(soon(t), out, nil, mapOf(testTask, testStart, 500)), <-done); err != nil {
 		t.Fatal(err)
 	}
-	if e.sender.Carried(source.Counters()).Sent[KindPages].WireBytes < 500*uint64(memory.PageSize()) {
+	carried := source.Counters().Plus(e.sender.more[0].Counters())
+	if carried.Sent[KindPages].WireBytes < 500*uint64(memory.PageSize()) {
 		t.Error("what both connections have carried is not what was sent")
 	}
 	e.sender.Close(errors.New("the migration has ended"))

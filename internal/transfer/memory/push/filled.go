@@ -16,8 +16,22 @@ const (
 	fillPatience = 2 * time.Minute
 )
 
-// AwaitFilled waits until memory that is still being filled is complete: a matter of seconds.
-func AwaitFilled(ctx context.Context, look func() (memory.FillReport, error)) error {
+// Filling reports how far the memory of a container is filled; its engine does.
+type Filling interface {
+	Memory(ctx context.Context, container string) (memory.FillReport, error)
+}
+
+// AwaitFilled waits until memory of a container that is still being filled after the last move is complete: a
+// matter of seconds.
+func AwaitFilled(ctx context.Context, of Filling, container, name string) error {
+	err := awaitFilled(ctx, func() (memory.FillReport, error) { return of.Memory(ctx, container) })
+	if err != nil {
+		return fmt.Errorf("wait for the memory of %s from its last move: %w", name, err)
+	}
+	return nil
+}
+
+func awaitFilled(ctx context.Context, look func() (memory.FillReport, error)) error {
 	left, since := int64(-1), time.Now()
 	for {
 		report, err := look()
