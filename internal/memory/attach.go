@@ -10,6 +10,7 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 	"github.com/godwit/godwit/internal/kernel/cgroup"
 	"github.com/godwit/godwit/internal/kernel/inject"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // attachTries is the number of rounds in which to try to attach to a process that did not stop in time.
@@ -173,7 +174,7 @@ func (s *tasks) arm(t *task, stats *RoundStats) (tracker, error) {
 		return nil, err
 	}
 	return &armed{protect: protect, areas: t.lazyAreas, byHand: newHashing(),
-		huge: hugePages{space: t.space, seen: pageSet{}}}, nil
+		huge: hugePages{space: t.space, seen: pageset.Set{}}}, nil
 }
 
 func (s *tasks) inOrder() []*task {

@@ -61,7 +61,7 @@ func (o *object) sendDiffering(ctx context.Context, r *reader, data []kernel.Dat
 // unchanged counts pages that are as they were sent.
 func (o *object) unchanged(r *reader, part kernel.DataRange) {
 	if part.Start < part.End {
-		o.owner.sent.add(part.Start, part.End)
+		o.owner.sent.Add(part.Start, part.End)
 		r.stats.UnchangedPages += (part.End - part.Start) / uint64(PageSize())
 	}
 }

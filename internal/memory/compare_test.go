@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // anObject is a memfd with two parts of random content, a hole between them and half a page at its end, as
@@ -34,7 +35,7 @@ func anObject(t testing.TB, bytes int) (*object, *os.File) {
 	o, err := openObject(open, info.Ino, device)
 	must(t, err)
 	t.Cleanup(func() { _ = o.file.Close() })
-	o.Task, o.owner = FirstObject, &task{id: FirstObject, pages: pages{sent: pageSet{}}}
+	o.Task, o.owner = FirstObject, &task{id: FirstObject, pages: pages{sent: pageset.Set{}}}
 	stats := RoundStats{}
 	must(t, o.send(t.Context(), newReader(discard{}, &stats), true, false))
 	if pages := uint64(2 * bytes / PageSize()); stats.Pages != pages+1 && stats.Pages != pages {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // A device writes to the memory of a process (O_DIRECT, AIO) unnoticed: the kernel reports the pages as
@@ -29,41 +30,41 @@ type directIO struct {
 	used   bool      // the process has such descriptors, or had them
 	look   time.Time // when to check the descriptors again
 	known  *hashing
-	round  pageSet // reported in this round
+	round  pageset.Set // reported in this round
 	recent []reported
-	due    pageSet // reported longer ago, and read again in this round for the last time…
-	later  pageSet // …and in the next round: this one began too early
+	due    pageset.Set // reported longer ago, and read again in this round for the last time…
+	later  pageset.Set // …and in the next round: this one began too early
 }
 
 // reported are pages that were reported at about the same time.
 type reported struct {
 	first, last time.Time
-	pages       pageSet
+	pages       pageset.Set
 }
 
 // begin starts a round.
 func (d *directIO) begin(at time.Time) {
-	d.round, d.due, d.later = pageSet{}, d.later, pageSet{}
+	d.round, d.due, d.later = pageset.Set{}, d.later, pageset.Set{}
 	d.recent = age(d.recent, at, d.due)
 }
 
 func (d *directIO) note(ranges []kernel.PageRange, at time.Time) {
 	last := len(d.recent) - 1
 	if last < 0 || at.Sub(d.recent[last].first) > directBucket {
-		d.recent = append(age(d.recent, at, d.later), reported{first: at, pages: pageSet{}})
+		d.recent = append(age(d.recent, at, d.later), reported{first: at, pages: pageset.Set{}})
 		last = len(d.recent) - 1
 	}
 	d.recent[last].last = at
 	for _, r := range ranges {
-		d.round.add(r.Start, r.End)
-		d.recent[last].pages.add(r.Start, r.End)
+		d.round.Add(r.Start, r.End)
+		d.recent[last].pages.Add(r.Start, r.End)
 	}
 }
 
 // age moves reports so old that no transfer of that time is still running into a set, and returns the rest.
-func age(all []reported, at time.Time, over pageSet) []reported {
+func age(all []reported, at time.Time, over pageset.Set) []reported {
 	for len(all) > 0 && at.Sub(all[0].last) > directWindow {
-		over.merge(all[0].pages)
+		over.Merge(all[0].pages)
 		all = all[1:]
 	}
 	return all
@@ -103,20 +104,20 @@ func (d *directIO) again(m area, found func(kernel.PageRange) error) error {
 	if !d.used {
 		return nil
 	}
-	union := pageSet{}
-	sets := []pageSet{d.due, d.later}
+	union := pageset.Set{}
+	sets := []pageset.Set{d.due, d.later}
 	for _, r := range d.recent {
 		sets = append(sets, r.pages)
 	}
 	for _, pages := range sets {
-		if err := pages.in(m.Start, m.End, true, func(one kernel.PageRange) error {
-			union.add(one.Start, one.End)
+		if err := pages.In(m.Start, m.End, true, func(one kernel.PageRange) error {
+			union.Add(one.Start, one.End)
 			return nil
 		}); err != nil {
 			return err
 		}
 	}
-	return union.in(m.Start, m.End, true, func(one kernel.PageRange) error {
-		return d.round.in(one.Start, one.End, false, found)
+	return union.In(m.Start, m.End, true, func(one kernel.PageRange) error {
+		return d.round.In(one.Start, one.End, false, found)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // Map lists the pages that the processes hold: what a restore must provide, including remote pages. The
@@ -41,7 +42,7 @@ func (t *task) hold(areas []area, frozen bool) error {
 	if t.held != nil {
 		return nil
 	}
-	t.held, t.heldAreas = pageSet{}, areas
+	t.held, t.heldAreas = pageset.Set{}, areas
 	for _, m := range areas {
 		for at := m.Start; at < m.End; {
 			ranges, next, err := t.pagemap.Anonymous(at, m.End)
@@ -62,7 +63,7 @@ func (t *task) holdToo(ranges []kernel.PageRange) {
 	}
 	for _, r := range ranges {
 		if r.Categories&kernel.PageZero == 0 {
-			t.held.add(r.Start, r.End)
+			t.held.Add(r.Start, r.End)
 		}
 	}
 }
@@ -71,7 +72,7 @@ func (t *task) contents() (TaskMap, error) {
 	result := TaskMap{Task: t.id}
 	err := t.eachHeld(func(m area) error {
 		first := len(result.Areas)
-		missing := t.held.split(t.sent, m.Start, m.End, func(r kernel.PageRange) {
+		missing := t.held.Split(t.sent, m.Start, m.End, func(r kernel.PageRange) {
 			result.Areas = appendArea(result.Areas, first, r)
 		})
 		for _, r := range missing {
@@ -120,7 +121,7 @@ func (s *Source) Again(ctx context.Context, sink Sink, lost []TaskMap) (RoundSta
 			if !s.Leaving() {
 				return wholeArea(t, a, found)
 			}
-			t.remote.add(a.Start, a.pageRange().End)
+			t.remote.Add(a.Start, a.pageRange().End)
 			remote += a.Pages
 			return nil
 		})

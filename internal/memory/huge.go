@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // hugePages remembers which pages of a process were huge before they were write-protected. The kernel
@@ -12,19 +13,19 @@ import (
 // slower by up to a sixth.
 type hugePages struct {
 	space *kernel.AddressSpace
-	seen  pageSet
+	seen  pageset.Set
 }
 
 func (h *hugePages) note(ranges []kernel.PageRange) {
 	for _, r := range ranges {
 		if r.Categories&kernel.PageHuge != 0 {
-			h.seen.add(r.Start, r.End)
+			h.seen.Add(r.Start, r.End)
 		}
 	}
 }
 
 // restore makes complete ones huge again. It leaves failures to the kernel, and so ended processes, and
-// machines whose huge pages are larger than a chunk of pageSet.
+// machines whose huge pages are larger than a chunk of pageset.Set.
 func (h *hugePages) restore() {
 	size := uint64(chunkPages * PageSize())
 	if len(h.seen) == 0 || PageSize()/8 != chunkPages { // a page table has an entry of 8 bytes for each page

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // Leave makes the private pages of the processes stay where they are. Pages found from now on are not read
@@ -25,7 +26,7 @@ func (s *Source) Leaving() bool { return s.leaving.Load() }
 // examined.
 func (t *task) leave(one kernel.PageRange, stats *RoundStats) (unsure []kernel.PageRange) {
 	if t.scanned && t.tracker.recent() {
-		t.hot.add(one.Start, one.End)
+		t.hot.Add(one.Start, one.End)
 	}
 	if one.Categories&kernel.PageSwapped != 0 && !t.pagemap.TellsGuards() {
 		return []kernel.PageRange{one} // an unreadable page is a guard, without content
@@ -34,30 +35,30 @@ func (t *task) leave(one kernel.PageRange, stats *RoundStats) (unsure []kernel.P
 		t.stay(one, stats)
 		return nil
 	}
-	never := pageSet{} // sent must not change during the iteration
-	_ = t.sent.in(one.Start, one.End, false, func(r kernel.PageRange) error {
-		never.add(r.Start, r.End)
+	never := pageset.Set{} // sent must not change during the iteration
+	_ = t.sent.In(one.Start, one.End, false, func(r kernel.PageRange) error {
+		never.Add(r.Start, r.End)
 		stats.RemotePages += countPages([]kernel.PageRange{r})
 		return nil
 	})
-	unsure = t.sent.split(t.remote, one.Start, one.End, func(kernel.PageRange) {})
-	t.sent.merge(never)
-	t.remote.merge(never)
+	unsure = t.sent.Split(t.remote, one.Start, one.End, func(kernel.PageRange) {})
+	t.sent.Merge(never)
+	t.remote.Merge(never)
 	return unsure
 }
 
 // stay records that pages are remote, whatever was sent of them.
 func (t *task) stay(one kernel.PageRange, stats *RoundStats) {
 	stats.RemotePages += countPages([]kernel.PageRange{one})
-	t.remote.add(one.Start, one.End)
-	t.sent.add(one.Start, one.End)
+	t.remote.Add(one.Start, one.End)
+	t.sent.Add(one.Start, one.End)
 }
 
 // changedRemote records as remote pages that were sent, were examined, and have changed.
 func (t *task) changedRemote(one kernel.PageRange, stats *RoundStats) {
 	t.stay(one, stats)
 	if t.scanned {
-		t.hot.add(one.Start, one.End)
+		t.hot.Add(one.Start, one.End)
 	}
 }
 
@@ -84,13 +85,13 @@ func (t *task) remoteContents() (remote, hot TaskMap, err error) {
 	remote.Task, hot.Task = t.id, t.id
 	err = t.eachHeld(func(m area) error {
 		first, firstHot := len(remote.Areas), len(hot.Areas)
-		t.held.split(t.remote, m.Start, m.End, func(r kernel.PageRange) {
+		t.held.Split(t.remote, m.Start, m.End, func(r kernel.PageRange) {
 			remote.Areas = appendArea(remote.Areas, first, r)
 			if m.Executable {
 				hot.Areas = appendArea(hot.Areas, firstHot, r)
 				return
 			}
-			_ = t.hot.in(r.Start, r.End, true, func(r kernel.PageRange) error {
+			_ = t.hot.In(r.Start, r.End, true, func(r kernel.PageRange) error {
 				hot.Areas = appendArea(hot.Areas, firstHot, r)
 				return nil
 			})
@@ -129,10 +130,10 @@ func (s *Source) SendRemote(ctx context.Context, sink Sink, wanted []RemoteFault
 			break
 		}
 		t, page := byID[w.Task], w.Address&^(size-1)
-		if t == nil || !t.held.has(page) || !t.remote.has(page) {
+		if t == nil || !t.held.Has(page) || !t.remote.Has(page) {
 			continue
 		}
-		t.remote.remove(page, page+size)
+		t.remote.Remove(page, page+size)
 		if chosen[w.Task] == nil {
 			chosen[w.Task] = &TaskMap{Task: w.Task}
 		}

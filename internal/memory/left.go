@@ -22,7 +22,7 @@ func (s *Source) Complete(ctx context.Context, sink Sink, left Left) (RoundStats
 	}
 	return s.send(ctx, sink, left.Listed, true,
 		func(t *task, a Area, found func(kernel.PageRange) error) error {
-			return t.sent.in(a.Start, a.Start+a.Pages*uint64(PageSize()), false, found)
+			return t.sent.In(a.Start, a.Start+a.Pages*uint64(PageSize()), false, found)
 		})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // A round takes as long as the link needs, and a page that is written after it was sent has to be sent
@@ -49,18 +50,18 @@ const (
 type waiting struct {
 	ordering
 	areas  []area
-	parts  []part       // by address
-	queue  []int        // of parts: the remaining ones, the next one first
-	found  pageSet      // pages to be sent
-	count  uint64       // how many there were at first
-	anew   pageSet      // pages that were written since the round began, before they were sent…
-	early  uint64       // …of which this many were not to be sent at first
-	again  pageSet      // pages that were written after they were sent
-	lately [2]pageSet   // pages written in this busyFor and in the previous one
-	pages  []float64    // written in each area, and not lately; older ones count less
-	began  time.Time    // the round
-	turned time.Time    // lately
-	looks  [2]time.Time // the last look, and the next
+	parts  []part         // by address
+	queue  []int          // of parts: the remaining ones, the next one first
+	found  pageset.Set    // pages to be sent
+	count  uint64         // how many there were at first
+	anew   pageset.Set    // pages that were written since the round began, before they were sent…
+	early  uint64         // …of which this many were not to be sent at first
+	again  pageset.Set    // pages that were written after they were sent
+	lately [2]pageset.Set // pages written in this busyFor and in the previous one
+	pages  []float64      // written in each area, and not lately; older ones count less
+	began  time.Time      // the round
+	turned time.Time      // lately
+	looks  [2]time.Time   // the last look, and the next
 }
 
 // part is the unit in which a mapping is sent.
@@ -77,22 +78,22 @@ type part struct {
 
 func newWaiting(o ordering, areas []area, now time.Time) *waiting {
 	return &waiting{
-		ordering: o, areas: areas, found: pageSet{}, anew: pageSet{}, again: pageSet{},
-		lately: [2]pageSet{{}, {}}, pages: make([]float64, len(areas)),
+		ordering: o, areas: areas, found: pageset.Set{}, anew: pageset.Set{}, again: pageset.Set{},
+		lately: [2]pageset.Set{{}, {}}, pages: make([]float64, len(areas)),
 		began: now, turned: now, looks: [2]time.Time{now, now.Add(o.look)},
 	}
 }
 
 // add adds pages to be sent.
 func (w *waiting) add(one kernel.PageRange) {
-	w.found.add(one.Start, one.End)
+	w.found.Add(one.Start, one.End)
 	w.count += countPages([]kernel.PageRange{one})
 }
 
 // cut divides the found pages into parts.
 func (w *waiting) cut() {
 	for i, m := range w.areas {
-		_ = w.found.in(m.Start, m.End, true, func(one kernel.PageRange) error {
+		_ = w.found.In(m.Start, m.End, true, func(one kernel.PageRange) error {
 			for at := one.Start; at < one.End; {
 				p := part{area: i, start: max(m.Start, at/w.size*w.size),
 					end: min(m.End, (at/w.size+1)*w.size)}
@@ -112,25 +113,25 @@ func (w *waiting) cut() {
 // round finds them.
 func (w *waiting) wrote(one kernel.PageRange, now time.Time) {
 	w.eachPart(one, func(p *part, r kernel.PageRange) {
-		_ = w.lately[0].in(r.Start, r.End, false, func(r kernel.PageRange) error {
-			return w.lately[1].in(r.Start, r.End, false,
+		_ = w.lately[0].In(r.Start, r.End, false, func(r kernel.PageRange) error {
+			return w.lately[1].In(r.Start, r.End, false,
 				func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
 		})
-		w.lately[0].add(r.Start, r.End)
+		w.lately[0].Add(r.Start, r.End)
 	})
-	_ = w.found.in(one.Start, one.End, false, func(r kernel.PageRange) error {
+	_ = w.found.In(one.Start, one.End, false, func(r kernel.PageRange) error {
 		w.early += countPages([]kernel.PageRange{r})
 		return nil
 	})
-	w.found.add(one.Start, one.End)
-	w.anew.add(one.Start, one.End)
+	w.found.Add(one.Start, one.End)
+	w.anew.Add(one.Start, one.End)
 }
 
 // wroteAgain records pages that were written since they were sent: the next round finds them.
 func (w *waiting) wroteAgain(one kernel.PageRange, now time.Time) {
 	w.eachPart(one, func(p *part, r kernel.PageRange) {
-		_ = w.again.in(r.Start, r.End, false, func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
-		w.again.add(r.Start, r.End)
+		_ = w.again.In(r.Start, r.End, false, func(r kernel.PageRange) error { return w.goesOn(p, r, now) })
+		w.again.Add(r.Start, r.End)
 	})
 }
 
@@ -218,7 +219,7 @@ func (w *waiting) age(now time.Time) {
 		w.pages[i] *= fade(now.Sub(w.looks[0]))
 	}
 	if now.Sub(w.turned) >= busyFor {
-		w.lately, w.turned = [2]pageSet{{}, w.lately[0]}, now
+		w.lately, w.turned = [2]pageset.Set{{}, w.lately[0]}, now
 	}
 }
 

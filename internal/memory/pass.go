@@ -21,7 +21,7 @@ func (p pass) sendInOrder(ctx context.Context, areas []area) error {
 			return err
 		}
 	}
-	p.r.stats.TakenAlong += p.t.along.count()
+	p.r.stats.TakenAlong += p.t.along.Count()
 	p.t.along = nil
 	return nil
 }
@@ -42,7 +42,7 @@ func (p pass) sendArea(ctx context.Context, m area) error {
 		t.direct.note(ranges, time.Now())
 		t.holdToo(ranges)
 		for _, one := range ranges {
-			t.along.remove(one.Start, one.End)
+			t.along.Remove(one.Start, one.End)
 		}
 		return r.add(ctx, ranges)
 	})

@@ -142,8 +142,8 @@ func (r *reader) forced(address uint64) error {
 	if !there { // whatever replaces it will be found, unless it is a guard
 		r.stats.Gone++
 		end := address + uint64(len(page))
-		r.task.sent.remove(address, end)
-		r.task.remote.remove(address, end)
+		r.task.sent.Remove(address, end)
+		r.task.remote.Remove(address, end)
 		return nil
 	}
 	return r.emitRange(address, page)
@@ -236,7 +236,7 @@ func (r *reader) send(kind int, address uint64, data []byte) error {
 		return nil
 	}
 	pages := uint32(len(data) / PageSize())
-	r.task.sent.add(address, address+uint64(len(data)))
+	r.task.sent.Add(address, address+uint64(len(data)))
 	run := Run{Task: r.task.id, Address: address, Pages: pages, Zero: kind == zeroPage}
 	switch kind {
 	case unchangedPage:

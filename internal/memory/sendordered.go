@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // ordered reports whether the pages of a process are ordered before they leave. Pages written meanwhile
@@ -23,13 +24,13 @@ func (p pass) sendOrdered(ctx context.Context, areas []area) error {
 	for _, m := range areas {
 		err := p.find(ctx, m, func(one kernel.PageRange) {
 			w.add(one)
-			t.along.remove(one.Start, one.End)
+			t.along.Remove(one.Start, one.End)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	r.stats.TakenAlong += t.along.count()
+	r.stats.TakenAlong += t.along.Count()
 	t.along = w.anew
 	defer func() { r.stats.Early += w.early }()
 	if w.count <= w.few {
@@ -60,7 +61,7 @@ func (p pass) sendOrdered(ctx context.Context, areas []area) error {
 		if err != nil {
 			return err
 		}
-		w.found.remove(m.Start, m.End)
+		w.found.Remove(m.Start, m.End)
 	}
 	// No later round finds these pages. If parts and mappings are not what they are taken for, the pages
 	// leave now.
@@ -162,11 +163,11 @@ func (p pass) find(ctx context.Context, m area, found func(kernel.PageRange)) er
 var everywhere = kernel.PageRange{End: maxAddress}
 
 // sendFound sends the found pages in a range.
-func (p pass) sendFound(ctx context.Context, found pageSet, there kernel.PageRange) error {
+func (p pass) sendFound(ctx context.Context, found pageset.Set, there kernel.PageRange) error {
 	t, r := p.t, p.r
 	p.begin()
 	t.tracker.counts() // pages that had to be compared have left
-	err := found.in(there.Start, there.End, true,
+	err := found.In(there.Start, there.End, true,
 		func(one kernel.PageRange) error { return r.add(ctx, []kernel.PageRange{one}) })
 	if err != nil {
 		return err

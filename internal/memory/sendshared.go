@@ -134,7 +134,7 @@ func (o *object) sendAll(ctx context.Context, r *reader, data []kernel.DataRange
 func (o *object) sendNew(ctx context.Context, r *reader, data []kernel.DataRange) error {
 	var never []kernel.DataRange // what is sent is added to that set
 	for _, part := range data {
-		err := o.owner.sent.in(part.Start, wholePages(part.End), false, func(one kernel.PageRange) error {
+		err := o.owner.sent.In(part.Start, wholePages(part.End), false, func(one kernel.PageRange) error {
 			never = append(never, kernel.DataRange{Start: one.Start, End: one.End})
 			return nil
 		})

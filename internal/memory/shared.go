@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 const (
@@ -164,7 +165,7 @@ func (s *sharing) adopt(all seen) error {
 		}
 		s.last++
 		o.Task = s.last
-		o.owner = &task{id: o.Task, pages: pages{sent: pageSet{}}}
+		o.owner = &task{id: o.Task, pages: pages{sent: pageset.Set{}}}
 		s.objects[o.Inode] = o
 		delete(fresh, o.Inode)
 	}

@@ -22,7 +22,7 @@ func (s *Source) Soon(touched []RemoteFault, most int) ([]RemoteFault, error) {
 	var there []RemoteFault
 	for _, w := range touched {
 		w.Address &^= size - 1
-		if t := byID[w.Task]; t != nil && t.held.has(w.Address) && len(there) < maxLooked {
+		if t := byID[w.Task]; t != nil && t.held.Has(w.Address) && len(there) < maxLooked {
 			there = append(there, w)
 			look.list(t, w)
 		}
@@ -58,7 +58,7 @@ type looking struct {
 
 // list adds a page if it is remote and is not listed.
 func (l *looking) list(t *task, w RemoteFault) {
-	if len(l.found) == l.most || !t.remote.has(w.Address) || !t.held.has(w.Address) || l.listed[w] {
+	if len(l.found) == l.most || !t.remote.Has(w.Address) || !t.held.Has(w.Address) || l.listed[w] {
 		return
 	}
 	l.listed[w] = true

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // TestWhatWasSentIsWhatIsThere makes rounds of programs that change their memory in all ways, freezes them,
@@ -92,7 +93,7 @@ func TestComplete(t *testing.T) {
 		stats.Pages > 0 {
 		t.Errorf("all was sent: %+v, %v", stats, err)
 	}
-	s.tasks.all[p.pid()].sent = pageSet{}
+	s.tasks.all[p.pid()].sent = pageset.Set{}
 	if _, err := s.Map(); err == nil {
 		t.Error("the map lists pages that were never sent")
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/godwit/godwit/internal/kernel"
+	"github.com/godwit/godwit/internal/memory/pageset"
 )
 
 // task is a process whose memory is moved.
@@ -36,11 +37,11 @@ type task struct {
 
 // pages says which pages of a task are where.
 type pages struct {
-	sent   pageSet // pages that were sent, or are remote
-	held   pageSet // since the freeze: pages with content; nil while it runs
-	remote pageSet // of those in sent: pages left at the source, whose present content the target lacks
-	hot    pageSet // recently written pages: the remote ones count
-	along  pageSet // pages that were written in the last round before they left in it
+	sent   pageset.Set // pages that were sent, or are remote
+	held   pageset.Set // since the freeze: pages with content; nil while it runs
+	remote pageset.Set // of those in sent: pages left at the source, whose present content the target lacks
+	hot    pageset.Set // recently written pages: the remote ones count
+	along  pageset.Set // pages that were written in the last round before they left in it
 
 	heldAreas []area // areas searched for held
 }
@@ -55,7 +56,7 @@ func openTask(pid int) (*task, error) {
 		return nil, err
 	}
 	t := &task{id: Task(process.NamespaceID), pid: pid, name: process.Name, started: process.StartTicks,
-		pages: pages{sent: pageSet{}, remote: pageSet{}, hot: pageSet{}}}
+		pages: pages{sent: pageset.Set{}, remote: pageset.Set{}, hot: pageset.Set{}}}
 	if process.State == 'Z' && process.Threads <= 1 {
 		return nil, nil
 	}
@@ -90,8 +91,9 @@ func (t *task) track(way Tracking, by tracker) error {
 	if t.tracker != nil {
 		err = t.tracker.close()
 	}
-	t.tracker, t.tracking, t.sent, t.held, t.stale = by, way, pageSet{}, nil, false
-	t.remote, t.hot, t.along, t.scanned, t.carried, t.hectic = pageSet{}, pageSet{}, nil, false, false, false
+	t.tracker, t.tracking, t.sent, t.held, t.stale = by, way, pageset.Set{}, nil, false
+	t.remote, t.hot, t.along = pageset.Set{}, pageset.Set{}, nil
+	t.scanned, t.carried, t.hectic = false, false, false
 	return err
 }
 

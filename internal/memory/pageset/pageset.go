@@ -1,30 +1,33 @@
-package memory
+// Package pageset has sets of pages of an address space. They are small, and quick with ranges: mappings may
+// be far larger than their contents.
+package pageset
 
 import (
 	"math"
 	"math/bits"
+	"os"
 	"slices"
 
 	"github.com/godwit/godwit/internal/kernel"
 )
 
-// chunkPages is how many pages are kept together in the sets and tables of pages: 2 MiB of 4 KiB pages.
-const chunkPages = 512
+// ChunkPages is how many pages are kept together in the sets and tables of pages: 2 MiB of 4 KiB pages.
+const ChunkPages = 512
 
-// pageSet is a set of pages of an address space. It takes 64 bytes and a map entry for each 2 MiB with
+// Set is a set of pages of an address space. It takes 64 bytes and a map entry for each 2 MiB with
 // pages in the set.
-type pageSet map[uint64]*[chunkPages / 64]uint64
+type Set map[uint64]*[ChunkPages / 64]uint64
 
-// add adds the pages from start to end to the set.
-func (s pageSet) add(start, end uint64) {
-	size := uint64(PageSize())
+// Add adds the pages from start to end to the set.
+func (s Set) Add(start, end uint64) {
+	size := uint64(os.Getpagesize())
 	for page := start / size; page < end/size; {
-		chunk := s[page/chunkPages]
+		chunk := s[page/ChunkPages]
 		if chunk == nil {
-			chunk = new([chunkPages / 64]uint64)
-			s[page/chunkPages] = chunk
+			chunk = new([ChunkPages / 64]uint64)
+			s[page/ChunkPages] = chunk
 		}
-		for i := page % chunkPages; i < chunkPages && page < end/size; {
+		for i := page % ChunkPages; i < ChunkPages && page < end/size; {
 			n := min(64-i%64, end/size-page)
 			chunk[i/64] |= ^uint64(0) >> (64 - n) << (i % 64)
 			i, page = i+n, page+n
@@ -32,28 +35,28 @@ func (s pageSet) add(start, end uint64) {
 	}
 }
 
-// remove removes the pages from start to end from the set.
-func (s pageSet) remove(start, end uint64) {
+// Remove removes the pages from start to end from the set.
+func (s Set) Remove(start, end uint64) {
 	if len(s) == 0 {
 		return
 	}
-	size := uint64(PageSize())
+	size := uint64(os.Getpagesize())
 	for page := start / size; page < end/size; {
-		i := page % chunkPages
+		i := page % ChunkPages
 		n := min(64-i%64, end/size-page)
-		if chunk := s[page/chunkPages]; chunk != nil {
+		if chunk := s[page/ChunkPages]; chunk != nil {
 			chunk[i/64] &^= ^uint64(0) >> (64 - n) << (i % 64)
 		}
 		page += n
 	}
 }
 
-// merge adds the pages of another set.
-func (s pageSet) merge(other pageSet) {
+// Merge adds the pages of another set.
+func (s Set) Merge(other Set) {
 	for key, pages := range other {
 		chunk := s[key]
 		if chunk == nil {
-			chunk = new([chunkPages / 64]uint64)
+			chunk = new([ChunkPages / 64]uint64)
 			s[key] = chunk
 		}
 		for i, word := range pages {
@@ -62,8 +65,8 @@ func (s pageSet) merge(other pageSet) {
 	}
 }
 
-// count returns the number of pages in the set.
-func (s pageSet) count() (pages uint64) {
+// Count returns the number of pages in the set.
+func (s Set) Count() (pages uint64) {
 	for _, chunk := range s {
 		for _, word := range chunk {
 			pages += uint64(bits.OnesCount64(word))
@@ -72,23 +75,24 @@ func (s pageSet) count() (pages uint64) {
 	return pages
 }
 
-func (s pageSet) has(address uint64) bool {
-	page := address / uint64(PageSize())
-	chunk := s[page/chunkPages]
-	i := page % chunkPages
+// Has reports whether the page at an address is in the set.
+func (s Set) Has(address uint64) bool {
+	page := address / uint64(os.Getpagesize())
+	chunk := s[page/ChunkPages]
+	i := page % ChunkPages
 	return chunk != nil && chunk[i/64]&(1<<(i%64)) != 0
 }
 
-// in calls found for each range of pages between start and end that are in the set, or are not, as wanted
+// In calls found for each range of pages between start and end that are in the set, or are not, as wanted
 // says.
-func (s pageSet) in(start, end uint64, wanted bool, found func(kernel.PageRange) error) error {
-	size := uint64(PageSize())
+func (s Set) In(start, end uint64, wanted bool, found func(kernel.PageRange) error) error {
+	size := uint64(os.Getpagesize())
 	page, last := start/size, end/size
-	chunks := s.chunks(page/chunkPages, (last+chunkPages-1)/chunkPages)
+	chunks := s.chunks(page/ChunkPages, (last+ChunkPages-1)/ChunkPages)
 	var open bool // a range begins at start, and may continue
 	for page < last {
 		is, n := s.stretch(page)
-		if chunks != nil && s[page/chunkPages] == nil {
+		if chunks != nil && s[page/ChunkPages] == nil {
 			n = chunks.until(page)
 		}
 		n = min(n, last-page)
@@ -114,7 +118,7 @@ type chunkList []uint64
 
 // chunks lists the chunks from first to end, if that is quicker than checking each: mappings may be far
 // larger than their contents. Otherwise it returns nil.
-func (s pageSet) chunks(first, end uint64) chunkList {
+func (s Set) chunks(first, end uint64) chunkList {
 	if end-first <= uint64(len(s)) {
 		return nil
 	}
@@ -130,21 +134,21 @@ func (s pageSet) chunks(first, end uint64) chunkList {
 
 // until returns how many pages there are from a page, which is in no chunk, to the next chunk.
 func (l chunkList) until(page uint64) uint64 {
-	i, _ := slices.BinarySearch(l, page/chunkPages)
+	i, _ := slices.BinarySearch(l, page/ChunkPages)
 	if i == len(l) {
 		return math.MaxUint64
 	}
-	return l[i]*chunkPages - page
+	return l[i]*ChunkPages - page
 }
 
-// split calls both for each range of pages between start and end that are in both sets, and returns those
+// Split calls both for each range of pages between start and end that are in both sets, and returns those
 // that are in s only.
-func (s pageSet) split(other pageSet, start, end uint64,
+func (s Set) Split(other Set, start, end uint64,
 	both func(kernel.PageRange)) (alone []kernel.PageRange) {
-	size := uint64(PageSize())
+	size := uint64(os.Getpagesize())
 	first, last := start/size, end/size
-	chunks := s.chunks(first/chunkPages, (last+chunkPages-1)/chunkPages)
-	for number := first / chunkPages; number*chunkPages < last; number++ {
+	chunks := s.chunks(first/ChunkPages, (last+ChunkPages-1)/ChunkPages)
+	for number := first / ChunkPages; number*ChunkPages < last; number++ {
 		if chunks != nil {
 			i, _ := slices.BinarySearch(chunks, number)
 			if i == len(chunks) {
@@ -157,10 +161,10 @@ func (s pageSet) split(other pageSet, start, end uint64,
 			continue
 		}
 		if others == nil {
-			others = &[chunkPages / 64]uint64{}
+			others = &[ChunkPages / 64]uint64{}
 		}
 		for i, word := range chunk {
-			at := number*chunkPages + uint64(i)*64
+			at := number*ChunkPages + uint64(i)*64
 			word &= within(at, first, last)
 			eachRange(word&others[i], at*size, size, both)
 			eachRange(word&^others[i], at*size, size, func(r kernel.PageRange) { alone = append(alone, r) })
@@ -202,39 +206,16 @@ func eachRange(word, address, size uint64, found func(kernel.PageRange)) {
 
 // stretch reports whether a page is in the set, and for at least how many pages from there on the answer is
 // the same.
-func (s pageSet) stretch(page uint64) (is bool, pages uint64) {
-	chunk := s[page/chunkPages]
+func (s Set) stretch(page uint64) (is bool, pages uint64) {
+	chunk := s[page/ChunkPages]
 	if chunk == nil {
-		return false, chunkPages - page%chunkPages
+		return false, ChunkPages - page%ChunkPages
 	}
-	i := page % chunkPages
+	i := page % ChunkPages
 	word := chunk[i/64] >> (i % 64)
 	left := 64 - i%64
 	if word&1 == 0 {
 		return false, min(uint64(bits.TrailingZeros64(word)), left)
 	}
 	return true, min(uint64(bits.TrailingZeros64(^word)), left)
-}
-
-// digest identifies a page's content. It is keyed by a secret of the process, so that nobody can construct
-// two contents with the same digest, and long enough that this does not happen by chance.
-type digest [2]uint64
-
-// digests remembers the content of pages: 8 KiB for each 2 MiB of address space with remembered pages.
-type digests map[uint64]*[chunkPages]digest
-
-// changed reports whether a page's content differs from the remembered one, and remembers the new content.
-func (d digests) changed(address uint64, is digest) bool {
-	page := address / uint64(PageSize())
-	chunk := d[page/chunkPages]
-	if chunk == nil {
-		chunk = new([chunkPages]digest)
-		d[page/chunkPages] = chunk
-	}
-	was := &chunk[page%chunkPages]
-	if *was == is {
-		return false
-	}
-	*was = is
-	return true
 }

@@ -1,8 +1,9 @@
-package memory
+package pageset
 
 import (
 	"math/bits"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/godwit/godwit/internal/kernel"
@@ -10,30 +11,30 @@ import (
 
 // TestPageSet compares with the simplest possible implementation.
 func TestPageSet(t *testing.T) {
-	size := uint64(PageSize())
-	const pages = 3 * chunkPages
+	size := uint64(os.Getpagesize())
+	const pages = 3 * ChunkPages
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		set, other, plain := pageSet{}, pageSet{}, [pages]bool{}
-		base := random.Uint64N(1<<30) * chunkPages * size
+		set, other, plain := Set{}, Set{}, [pages]bool{}
+		base := random.Uint64N(1<<30) * ChunkPages * size
 		for range random.IntN(20) {
 			from := random.Uint64N(pages)
 			to := from + random.Uint64N(min(pages-from, 1+random.Uint64N(pages)))
-			into := []pageSet{set, other}[random.IntN(2)]
-			into.add(base+from*size, base+to*size)
+			into := []Set{set, other}[random.IntN(2)]
+			into.Add(base+from*size, base+to*size)
 			for i := from; i < to; i++ {
 				plain[i] = true
 			}
 		}
-		set.merge(other)
+		set.Merge(other)
 		for range random.IntN(3) {
 			from := random.Uint64N(pages)
 			to := from + random.Uint64N(pages-from)
-			set.remove(base+from*size, base+to*size)
+			set.Remove(base+from*size, base+to*size)
 			clear(plain[from:to])
 		}
 		for i, want := range plain {
-			if set.has(base+uint64(i)*size) != want {
+			if set.Has(base+uint64(i)*size) != want {
 				t.Fatalf("page %d: %v", i, !want)
 			}
 		}
@@ -41,7 +42,7 @@ func TestPageSet(t *testing.T) {
 		to := from + random.Uint64N(pages-from)
 		for _, wanted := range []bool{true, false} {
 			got, last := [pages]bool{}, uint64(0)
-			must(t, set.in(base+from*size, base+to*size, wanted, func(r kernel.PageRange) error {
+			must(t, set.In(base+from*size, base+to*size, wanted, func(r kernel.PageRange) error {
 				if r.Start <= last && last > 0 || r.Start >= r.End {
 					t.Fatalf("range %+v after %#x", r, last)
 				}
@@ -63,35 +64,35 @@ func TestPageSet(t *testing.T) {
 // TestPageSetSplit splits a set by another, within mappings that are small and large compared with the
 // sets.
 func TestPageSetSplit(t *testing.T) {
-	size := uint64(PageSize())
+	size := uint64(os.Getpagesize())
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
-		set, other := pageSet{}, pageSet{}
+		set, other := Set{}, Set{}
 		base, span := random.Uint64N(1<<30)*size, 1+random.Uint64N(1<<(10+random.UintN(18)))
 		for range random.IntN(30) {
 			from := random.Uint64N(span)
 			to := from + 1 + random.Uint64N(min(span-from, 700))
-			[]pageSet{set, other}[random.IntN(2)].add(base+from*size, base+to*size)
+			[]Set{set, other}[random.IntN(2)].Add(base+from*size, base+to*size)
 		}
 		first, last := base+random.Uint64N(span)*size, base+span*size
-		both := pageSet{}
+		both := Set{}
 		previous := uint64(0)
-		alone := pageSet{}
-		for _, r := range set.split(other, first, last, func(r kernel.PageRange) {
+		alone := Set{}
+		for _, r := range set.Split(other, first, last, func(r kernel.PageRange) {
 			if r.Start < previous || r.Start >= r.End {
 				t.Fatalf("range %+v after %#x", r, previous)
 			}
 			previous = r.End
-			both.add(r.Start, r.End)
+			both.Add(r.Start, r.End)
 		}) {
-			alone.add(r.Start, r.End)
+			alone.Add(r.Start, r.End)
 		}
-		must(t, set.in(base, last, true, func(r kernel.PageRange) error {
+		must(t, set.In(base, last, true, func(r kernel.PageRange) error {
 			for at := r.Start; at < r.End; at += size {
 				is := at >= first
-				if both.has(at) != (is && other.has(at)) || alone.has(at) != (is && !other.has(at)) {
-					t.Fatalf("page %#x from %#x on: both %v, alone %v", at, first, both.has(at),
-						alone.has(at))
+				if both.Has(at) != (is && other.Has(at)) || alone.Has(at) != (is && !other.Has(at)) {
+					t.Fatalf("page %#x from %#x on: both %v, alone %v", at, first, both.Has(at),
+						alone.Has(at))
 				}
 			}
 			return nil
@@ -102,7 +103,14 @@ func TestPageSetSplit(t *testing.T) {
 	}
 }
 
-func count(s pageSet) int {
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func count(s Set) int {
 	n := 0
 	for _, chunk := range s {
 		for _, word := range chunk {
@@ -112,10 +120,10 @@ func count(s pageSet) int {
 	return n
 }
 
-func countIn(t *testing.T, s pageSet, start, end uint64) int {
+func countIn(t *testing.T, s Set, start, end uint64) int {
 	n := 0
-	must(t, s.in(start, end, true, func(r kernel.PageRange) error {
-		n += int((r.End - r.Start) / uint64(PageSize()))
+	must(t, s.In(start, end, true, func(r kernel.PageRange) error {
+		n += int((r.End - r.Start) / uint64(os.Getpagesize()))
 		return nil
 	}))
 	return n
@@ -123,13 +131,13 @@ func countIn(t *testing.T, s pageSet, start, end uint64) int {
 
 // BenchmarkSplit uses 4 GiB of which every 16th page is missing, in a mapping of 1 TiB.
 func BenchmarkSplit(b *testing.B) {
-	size := uint64(PageSize())
-	set := pageSet{}
+	size := uint64(os.Getpagesize())
+	set := Set{}
 	for at := uint64(0); at < 4<<30; at += 16 * size {
-		set.add(at, at+15*size)
+		set.Add(at, at+15*size)
 	}
 	for b.Loop() {
 		areas := 0
-		set.split(set, 0, 1<<40, func(kernel.PageRange) { areas++ })
+		set.Split(set, 0, 1<<40, func(kernel.PageRange) { areas++ })
 	}
 }
