@@ -2,18 +2,14 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/godwit/godwit/internal/cluster/clustertest"
 	"github.com/godwit/godwit/internal/durable"
 	"github.com/godwit/godwit/internal/engine"
 	"github.com/godwit/godwit/internal/engine/embedded"
 	"github.com/godwit/godwit/internal/files/image"
-	"github.com/godwit/godwit/internal/journal"
-	"github.com/godwit/godwit/internal/migration"
 	"github.com/godwit/godwit/internal/reserve"
 	"github.com/godwit/godwit/internal/residual"
 	"github.com/godwit/godwit/internal/transfer/kept"
@@ -67,24 +63,4 @@ func newTestAgent(t *testing.T) *Agent {
 	a.admission = newAdmission(a)
 	a.departures = newDepartures(a)
 	return a
-}
-
-// ended makes a migration that has ended, as the journal has it.
-func ended(t *testing.T, a *Agent, number int, change func(*migration.Record)) string {
-	t.Helper()
-	id := fmt.Sprintf("%016x", number)
-	record, err := migration.Banned(id, "a", "b", time.Unix(int64(number), 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(&record)
-	file := &journal.Journal{Dir: a.moves.Dir(id)}
-	if err := file.Write(record); err != nil {
-		t.Fatal(err)
-	}
-	a.recovery.One(id)
-	if _, err := a.moves.Find(id); err != nil {
-		t.Fatal(err)
-	}
-	return id
 }

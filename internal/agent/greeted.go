@@ -16,7 +16,7 @@ type told struct {
 // greeted is this node as other nodes hear of it.
 type greeted struct{ agent *Agent }
 
-func (g greeted) Own() (*api.Overlay, error) { return overlay{g.agent}.own() }
+func (g greeted) Own() (*api.Overlay, error) { return overlay(g).own() }
 
 func (g greeted) KeyProof(other wireguard.Key, from, to string) ([]byte, error) {
 	return g.agent.network.Tunnel().KeyProof(other, from, to)

@@ -28,7 +28,6 @@ type move struct {
 func newMove(m *migrate.Move) *move { return &move{Move: m, tracker: m.Tracker, done: m.Done()} }
 
 func (m *move) record() migration.Record               { return m.Record() }
-func (m *move) ended() bool                            { return m.Ended() }
 func (m *move) tell(event migration.Event)             { m.Happen(event) }
 func (m *move) describe(definition engine.Definition)  { m.Describe(definition) }
 func (m *move) guarded(do func()) func()               { return m.Guarded(do) }

@@ -154,8 +154,7 @@ func open(a *Agent) error {
 	a.stages, a.stagedCopies = newStages(a), newStagedCopies(a)
 	a.admission = newAdmission(a)
 	a.departures = newDepartures(a)
-	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
-	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
+	openSamples(a)
 	if a.placements, err = openPlacements(a); err != nil {
 		return err
 	}
@@ -164,4 +163,9 @@ func open(a *Agent) error {
 	}
 	a.recovery.Rebuild(a.ctx, a.embedded) // which asks nobody
 	return nil
+}
+
+func openSamples(a *Agent) {
+	a.samples = sampling.New(a.ctx, a.self.Name, sampledNode{a}, a.log)
+	a.experience = sampling.NewExperience(a.machine, a.samples.Last)
 }

@@ -63,7 +63,7 @@ func (n placingNode) BroughtBy(container string) *controller.Arrival {
 // Begin implements controller.Stages.
 func (n placingNode) Begin(ctx context.Context, container, node string, settings migration.StageSettings,
 	idle time.Duration) (controller.Live, error) {
-	g, err := stagingNode{n.agent}.start(ctx, container, node, settings, idle)
+	g, err := stagingNode(n).start(ctx, container, node, settings, idle)
 	if err != nil {
 		return nil, err
 	}

@@ -184,7 +184,7 @@ func (c *cluster) removeTokens(ctx context.Context, reference string) ([]store.T
 		return nil, status.Errorf(codes.NotFound, "no token has the id %.64q, and no user with a token has "+
 			"that name; godwit-controller token ls lists them", reference)
 	}
-	removed := append(byID, byName...)
+	removed := slices.Concat(byID, byName)
 	if err := c.dropTokens(ctx, removed); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}

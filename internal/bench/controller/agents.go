@@ -211,21 +211,20 @@ func (f *fleet) connect(ctx context.Context, a *agent) (connected bool) {
 		}
 	})
 	select { // agents do not beat in step
-	case <-ended:
-		return true
+	case err := <-ended:
+		return err != nil
 	case <-time.After(mrand.N(heartbeat)):
 	}
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	for {
 		select {
-		case <-ended:
-			return true
+		case err := <-ended:
+			return err != nil
 		case <-beat.C:
 			free := a.state.FreeBytes + mrand.Int64N(1<<20)
 			if stream.Send(&api.Up{Delta: &api.Delta{FreeBytes: free}}) != nil {
-				<-ended // it has the reason
-				return true
+				return <-ended != nil // it has the reason
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 )
 
 const (
+	// Name is the name of the benchmark.
 	Name       = "files"
 	filesImage = "bench-files"
 	filesPort  = 7000

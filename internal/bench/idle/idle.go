@@ -23,6 +23,7 @@ import (
 )
 
 const (
+	// Name is the name of the benchmark.
 	Name = "idle"
 	// The processor time per second: of the agent, of the process that encrypts containers' packets if the
 	// kernel does not, and of Docker (with its containerd).

@@ -237,6 +237,5 @@ func (c Bundle) Remove(ctx context.Context, node string) error {
 	return c.bed.Empty(node, c.dir)
 }
 
-const (
-	GodwitVolumes = "/var/lib/godwit/volumes"
-)
+// GodwitVolumes is where a node keeps the volumes of the embedded engine.
+const GodwitVolumes = "/var/lib/godwit/volumes"

@@ -40,9 +40,10 @@ func (m *Moved) unfinished(at time.Time, came float64) {
 
 const (
 	lazyPort = 8731
-	// The patience with a peer that brings the memory, beyond the link's time; the memory received until
-	// then is reported.
-	PeerPatience  = time.Minute
+	// PeerPatience is the patience with a peer that brings the memory, beyond the link's time; the memory
+	// received until then is reported.
+	PeerPatience = time.Minute
+	// QuickPatience is PeerPatience in a quick run.
 	QuickPatience = 3 * time.Second
 	// peerEnds is how long a peer may take at its end.
 	peerEnds = 10 * time.Second

@@ -11,9 +11,8 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-const (
-	WayPreDump = "criu pre-dump"
-)
+// WayPreDump is the name of PreDump.
+const WayPreDump = "criu pre-dump"
 
 // CanPreDump asks CRIU whether this kernel supports its pre-dump.
 func CanPreDump(ctx context.Context) error {

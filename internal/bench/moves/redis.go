@@ -106,7 +106,9 @@ func (c *RedisClient) End() error {
 }
 
 const (
-	RedisPort      = 6379
+	// RedisPort is where Redis listens.
+	RedisPort = 6379
+	// RedisDataBytes is the size of the data in Redis.
 	RedisDataBytes = 64 << 20
 	redisRate      = 200 // requests a second of its client
 )

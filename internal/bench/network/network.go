@@ -22,6 +22,7 @@ import (
 )
 
 const (
+	// Name is the name of the benchmark.
 	Name          = "network"
 	metricCarried = "carried_bytes_per_second"
 	metricBusy    = "processors_ratio" // busy processors of the machine, 100 % for each

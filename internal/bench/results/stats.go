@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// summary is a summary of a list of samples.
-type summary struct{ Median, low, High float64 }
+// Summary has the median and the range of a list of samples.
+type Summary struct{ Median, low, High float64 }
 
 // Summarise needs at least one sample. Of an even number of samples the median is the mean of the two in
 // the middle.
-func Summarise(samples []float64) summary {
+func Summarise(samples []float64) Summary {
 	sorted := slices.Sorted(slices.Values(samples))
 	middle := len(sorted) / 2
 	median := sorted[middle]
 	if len(sorted)%2 == 0 {
 		median = (sorted[middle-1] + sorted[middle]) / 2
 	}
-	return summary{Median: median, low: sorted[0], High: sorted[len(sorted)-1]}
+	return Summary{Median: median, low: sorted[0], High: sorted[len(sorted)-1]}
 }
 
 // certain is the required certainty that an interval contains the median.

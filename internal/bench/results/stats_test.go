@@ -9,12 +9,12 @@ import (
 func TestSummarise(t *testing.T) {
 	for _, c := range []struct {
 		samples []float64
-		want    summary
+		want    Summary
 	}{
-		{[]float64{3}, summary{3, 3, 3}},
-		{[]float64{4, 1}, summary{2.5, 1, 4}},
-		{[]float64{9, 1, 5}, summary{5, 1, 9}},
-		{[]float64{7, 1, 3, 100}, summary{5, 1, 100}},
+		{[]float64{3}, Summary{3, 3, 3}},
+		{[]float64{4, 1}, Summary{2.5, 1, 4}},
+		{[]float64{9, 1, 5}, Summary{5, 1, 9}},
+		{[]float64{7, 1, 3, 100}, Summary{5, 1, 100}},
 	} {
 		samples := append([]float64{}, c.samples...)
 		if got := Summarise(samples); got != c.want {

@@ -1,5 +1,6 @@
 package results
 
+// Sizes in bytes.
 const (
 	Kibi = 1 << 10
 	Mebi = 1 << 20

@@ -19,8 +19,10 @@ const (
 	// BenchDir is where Godwit's competitors keep their files in a node: in memory, and private to the
 	// node.
 	BenchDir = "/run/godwit-bench"
-	Program  = "godwit"     // in a node's PATH
-	Helper   = "godwit-lab" // in a node's PATH, too
+	// Program is the product, in a node's PATH.
+	Program = "godwit"
+	// Helper is the lab's program, in a node's PATH, too.
+	Helper = "godwit-lab"
 )
 
 // Nodes are the two nodes between which containers move.

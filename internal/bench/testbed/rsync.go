@@ -8,7 +8,8 @@ import (
 
 const (
 	// FilesHome is where other ways keep files, on a node's own disk, as Godwit does.
-	FilesHome     = "/var/lib/godwit/bench"
+	FilesHome = "/var/lib/godwit/bench"
+	// FilesIncoming is where they receive files.
 	FilesIncoming = FilesHome + "/incoming"
 )
 

@@ -117,11 +117,18 @@ func TestCancel(t *testing.T) {
 	one.Sent = true
 	q.Add(one)
 	q.Add(two)
-	if q.Cancel("2") || q.Cancel("2") || q.Cancel("no such job") || ids(q.All()) != "1" {
+	for _, id := range []string{"2", "2", "no such job"} {
+		if q.Cancel(id) {
+			t.Errorf("the source of %s is asked", id)
+		}
+	}
+	if ids(q.All()) != "1" {
 		t.Errorf("%v are left", q.All())
 	}
-	if !q.Cancel("1") || !q.Cancel("1") {
-		t.Error("the source of a job that was sent is not asked")
+	for range 2 {
+		if !q.Cancel("1") {
+			t.Error("the source of a job that was sent is not asked")
+		}
 	}
 	q.Add(two)
 	if begin, _ := q.Next(all); len(begin) > 0 {

@@ -15,9 +15,10 @@ import (
 	"github.com/godwit/godwit/internal/kernel"
 )
 
+// A held thread runs for ShortestRun before it is checked again, then longer each time, up to LongestRun.
 const (
-	// A held thread runs for this long before it is checked again.
-	ShortestRun, LongestRun = 50 * time.Microsecond, 5 * time.Millisecond
+	ShortestRun = 50 * time.Microsecond
+	LongestRun  = 5 * time.Millisecond
 )
 
 // ErrUntraceable is wrapped by the errors of OpenUserfault when a process cannot be stopped and examined:

@@ -1,9 +1,8 @@
 package kerneltest
 
-import (
-	"testing"
-)
+import "testing"
 
+// Must ends the test if there is an error.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

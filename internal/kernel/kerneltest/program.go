@@ -62,6 +62,7 @@ func workload(t *testing.T, kind string) string {
 	return path
 }
 
+// StartProgram builds the workload of this kind, and starts it.
 func StartProgram(t *testing.T, kind string) *Program {
 	t.Helper()
 	threads := "2"
@@ -98,6 +99,7 @@ func StartProgram(t *testing.T, kind string) *Program {
 	return p
 }
 
+// PID returns the PID of the program.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
 
 func (p *Program) status() (bad, done int) {

@@ -69,7 +69,7 @@ func (e ofEngine) Processes(context.Context, string) ([]int, error) { return nil
 func (e ofEngine) PrepareDump(_ context.Context, _ string,
 	options engine.DumpOptions) (engine.Departure, error) {
 	e.trial.options = options
-	return departure{e.trial}, e.does("prepare")
+	return departure(e), e.does("prepare")
 }
 
 func (e ofEngine) Resume(context.Context, string) error { return e.does("engine resumes") }
