@@ -39,7 +39,7 @@ type Move struct {
 	answer  *migration.Message // of the event being processed
 	asking  bool               // the outcome is being asked for
 	unknown time.Time          // when the target last said that it cannot know the outcome
-	halted  bool               // the journal could not be written; see restartFromJournal
+	halted  bool               // the journal could not be written; see restarting
 
 	gcPutOff bool // garbage collections are put off for this migration
 
@@ -175,7 +175,7 @@ func (m *Move) execute(actions []migration.Action) {
 	err := guard.Do(func() error { return m.executeAll(actions) })
 	if err != nil {
 		guard.LogPanic(m.all.config.Log, err)
-		m.restartFromJournal(err)
+		restarting{m}.fromJournal(err)
 	}
 }
 
@@ -195,9 +195,9 @@ func (m *Move) executeAll(actions []migration.Action) error {
 func (m *Move) executeOne(action migration.Action) {
 	switch action := action.(type) {
 	case migration.Do:
-		m.start(action.Step, m.perform)
+		tasks{m}.start(action.Step, tasks{m}.perform)
 	case migration.Undo:
-		m.start(action.Step, m.performUndo)
+		tasks{m}.start(action.Step, tasks{m}.performUndo)
 	case migration.Interrupt:
 		if step, ok := m.running[action.Step]; ok {
 			step.cancel(Interruption(m.machine.Record().Error))
@@ -213,12 +213,12 @@ func (m *Move) executeOne(action migration.Action) {
 	case migration.AskOutcome:
 		if !m.asking && time.Since(m.unknown) > unknownEvery { // a tick asks again
 			m.asking = true
-			go m.Guarded(func() { m.ask(action.Abort) })()
+			go m.Guarded(func() { tasks{m}.ask(action.Abort) })()
 		}
 	case migration.Answer:
 		m.answer = &action.Message
 	case migration.CheckArrived:
-		go m.Guarded(m.check)()
+		go m.Guarded(tasks{m}.check)()
 	case migration.Finish:
 		m.finish(action)
 	}

@@ -17,6 +17,10 @@ import (
 
 var errBusyMachine = errors.New("the migration is busy and cannot answer yet")
 
+// outcomes are the migrations of a node, as a source that is in doubt asks about them. They answer from the
+// journals and from what the engines have.
+type outcomes struct{ *Moves }
+
 // With finds a migration that another node has to do with.
 func (m *Moves) With(node, id string) (*Move, error) {
 	found, err := m.Find(id)
@@ -42,9 +46,9 @@ func (m *Moves) Outcome(ctx context.Context, from string, request *api.OutcomeRe
 	case m.wasPutBack(request.Migration):
 		answer, err = &migration.Message{Kind: migration.KindUnknown, Error: errPutBack.Error()}, nil
 	case errors.Is(err, engine.ErrNotFound):
-		answer, err = m.unrecorded(ctx, from, request)
+		answer, err = outcomes{m}.unrecorded(ctx, from, request)
 	case err == nil:
-		answer, err = m.recorded(ctx, move, request)
+		answer, err = outcomes{m}.recorded(ctx, move, request)
 	}
 	if err != nil {
 		return nil, err
@@ -54,7 +58,7 @@ func (m *Moves) Outcome(ctx context.Context, from string, request *api.OutcomeRe
 }
 
 // unrecorded answers for a migration without a journal on this node.
-func (m *Moves) unrecorded(ctx context.Context, from string,
+func (m outcomes) unrecorded(ctx context.Context, from string,
 	request *api.OutcomeRequest) (*migration.Message, error) {
 	if err := m.ban(request.Migration, from); err != nil {
 		return nil, err
@@ -65,7 +69,7 @@ func (m *Moves) unrecorded(ctx context.Context, from string,
 
 // recorded answers from the journal. It does not answer never-ran while the engine runs such a
 // container: a journal that was restored from a backup does not have the end of the migration.
-func (m *Moves) recorded(ctx context.Context, move *Move, request *api.OutcomeRequest) (*migration.Message,
+func (m outcomes) recorded(ctx context.Context, move *Move, request *api.OutcomeRequest) (*migration.Message,
 	error) {
 	answer, err := move.Step(migration.Asked{Abort: request.Abort})
 	if answer == nil {
@@ -78,7 +82,7 @@ func (m *Moves) recorded(ctx context.Context, move *Move, request *api.OutcomeRe
 }
 
 // deny answers never-ran if that is certain, and otherwise unknown.
-func (m *Moves) deny(ctx context.Context, request *api.OutcomeRequest,
+func (m outcomes) deny(ctx context.Context, request *api.OutcomeRequest,
 	never *migration.Message) *migration.Message {
 	evidence := migration.Evidence{Reserved: request.Incarnation, Incarnation: m.config.Incarnation,
 		Presence: migration.Absent}
@@ -108,7 +112,7 @@ func (m *Moves) RecordOf(id string) *migration.Record {
 }
 
 // presence looks for a container in its engine.
-func (m *Moves) presence(ctx context.Context, sought engine.Definition) (migration.Presence, time.Time) {
+func (m outcomes) presence(ctx context.Context, sought engine.Definition) (migration.Presence, time.Time) {
 	one, err := m.config.Engines.Lookup(sought)
 	if errors.Is(err, engine.ErrNoEngine) {
 		return migration.Absent, time.Time{} // this node has never had it
@@ -137,7 +141,7 @@ var errPutBack = errors.New("its engine runs the container, but the journal says
 // contradicted checks a journal that rules out that the container runs here. It returns an error unless the
 // engine confirms that the container does not run here. Nobody waits for the answer, so only the engine's
 // own limits bound it.
-func (m *Moves) contradicted(definition engine.Definition) error {
+func (m outcomes) contradicted(definition engine.Definition) error {
 	switch presence, _ := m.presence(m.ctx, definition); presence {
 	case migration.RunsThere:
 		return errPutBack

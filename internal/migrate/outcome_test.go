@@ -57,18 +57,18 @@ func TestPresence(t *testing.T) {
 	other := &otherEngine{down: errFailed}
 	n := newNode(t, &silent{}, other)
 	sought := engine.Definition{EngineName: "docker", ID: testContainer}
-	if found, _ := n.moves.presence(t.Context(), sought); found != migration.Unlooked {
+	if found, _ := (outcomes{n.moves}).presence(t.Context(), sought); found != migration.Unlooked {
 		t.Errorf("found %v", found)
 	}
 	other.down = nil
-	if found, _ := n.moves.presence(t.Context(), sought); found != migration.Absent {
+	if found, _ := (outcomes{n.moves}).presence(t.Context(), sought); found != migration.Absent {
 		t.Errorf("found %v", found)
 	}
 	sought.EngineName = "none"
-	if found, _ := n.moves.presence(t.Context(), sought); found != migration.Absent {
+	if found, _ := (outcomes{n.moves}).presence(t.Context(), sought); found != migration.Absent {
 		t.Errorf("found %v", found)
 	}
-	if err := n.moves.contradicted(sought); errors.Is(err, errPutBack) {
+	if err := (outcomes{n.moves}).contradicted(sought); errors.Is(err, errPutBack) {
 		t.Error(err)
 	}
 }

@@ -165,7 +165,7 @@ func (r *Recovery) One(id string) {
 		_, err = m.config.Engines.Lookup(read.Definition)
 	}
 	if err == nil && read.Record.DeniesRun() {
-		err = m.contradicted(read.Definition)
+		err = outcomes{m}.contradicted(read.Definition)
 	}
 	if err != nil {
 		r.setUnread(id, read, err)

@@ -11,10 +11,13 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// restartFromJournal does what a crash and a restart of the agent would do: a journal that cannot
+// restarting is the way of a migration back to its journal.
+type restarting struct{ *Move }
+
+// fromJournal does what a crash and a restart of the agent would do: a journal that cannot
 // be written, or a panic, must not let the machine run ahead of what is durable and done. The
 // machine that ran ahead hears of nothing any more.
-func (m *Move) restartFromJournal(cause error) {
+func (m restarting) fromJournal(cause error) {
 	m.all.config.Log.Error("the migration goes on from its journal", "migration", m.Tracker.Spec.ID, "error",
 		cause)
 	m.life++
@@ -41,7 +44,7 @@ func (m *Move) restartFromJournal(cause error) {
 }
 
 // rest waits for a tick; false: the agent ends.
-func (m *Move) rest() bool {
+func (m restarting) rest() bool {
 	timer := time.NewTimer(tickEvery)
 	defer timer.Stop()
 	select {
@@ -54,7 +57,7 @@ func (m *Move) rest() bool {
 
 // resume goes on from what is durable. After an error it stands still, and can be tried again: the
 // disk may come back.
-func (m *Move) resume(cause error) error {
+func (m restarting) resume(cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	record, err := m.Journal.Read()
@@ -75,7 +78,7 @@ func (m *Move) resume(cause error) error {
 }
 
 // neverBegan ends a migration of which nothing could be journaled, so that no step of it was begun.
-func (m *Move) neverBegan(cause error) {
+func (m restarting) neverBegan(cause error) {
 	reason := fmt.Sprintf("%s has no journal of the migration: %v", m.all.config.Node, cause)
 	if m.Tracker.Spec.Side == migration.Target {
 		m.Work().Send(migration.Message{Kind: migration.KindNeverRan, Error: reason})

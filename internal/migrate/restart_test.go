@@ -29,13 +29,13 @@ func TestJournalComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.halted = true
-	if err := m.resume(errors.New("disk")); err == nil || !m.halted {
+	if err := (restarting{m}).resume(errors.New("disk")); err == nil || !m.halted {
 		t.Fatalf("error %v, halted %t: it went on without a journal", err, m.halted)
 	}
 	if err := m.Journal.Write(record); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.resume(errors.New("disk")); err != nil || m.halted {
+	if err := (restarting{m}).resume(errors.New("disk")); err != nil || m.halted {
 		t.Fatalf("error %v, halted %t: it did not go on", err, m.halted)
 	}
 	if err := os.RemoveAll(m.Journal.Dir); err != nil {

@@ -11,8 +11,12 @@ import (
 	"github.com/godwit/godwit/internal/migration"
 )
 
-// start runs a step or an undo beside the machine; its end comes back as an event.
-func (m *Move) start(name migration.StepName,
+// tasks are a migration's steps, undos and questions, which go on beside its machine. Each comes back to the
+// machine as an event.
+type tasks struct{ *Move }
+
+// start runs a step or an undo.
+func (m tasks) start(name migration.StepName,
 	body func(context.Context, migration.StepName) migration.Event) {
 	ctx, cancel := context.WithCancelCause(m.all.ctx)
 	step := &runningStep{cancel: cancel, ended: make(chan struct{})}
@@ -31,7 +35,7 @@ func (m *Move) start(name migration.StepName,
 }
 
 // contained makes a panic of a step or undo its failure.
-func (m *Move) contained(ctx context.Context, name migration.StepName,
+func (m tasks) contained(ctx context.Context, name migration.StepName,
 	body func(context.Context, migration.StepName) migration.Event) (event migration.Event) {
 	began := time.Now()
 	err := guard.Do(func() error {
@@ -46,7 +50,7 @@ func (m *Move) contained(ctx context.Context, name migration.StepName,
 
 // endStep hands the end of a step to the machine that began it, not to one that was made from the
 // journal since.
-func (m *Move) endStep(life int, event migration.Event) {
+func (m tasks) endStep(life int, event migration.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if life != m.life {
@@ -59,7 +63,7 @@ func (m *Move) endStep(life int, event migration.Event) {
 	m.execute(actions)
 }
 
-func (m *Move) perform(ctx context.Context, name migration.StepName) migration.Event {
+func (m tasks) perform(ctx context.Context, name migration.StepName) migration.Event {
 	began := time.Now()
 	err := m.Fault(ctx, string(name), "before")
 	var ended time.Time
@@ -75,7 +79,7 @@ func (m *Move) perform(ctx context.Context, name migration.StepName) migration.E
 	return m.endOf(ctx, name, began, ended, err)
 }
 
-func (m *Move) performUndo(ctx context.Context, name migration.StepName) migration.Event {
+func (m tasks) performUndo(ctx context.Context, name migration.StepName) migration.Event {
 	began := time.Now()
 	err := m.Fault(ctx, string(name), "before")
 	if err == nil {
@@ -84,7 +88,7 @@ func (m *Move) performUndo(ctx context.Context, name migration.StepName) migrati
 	return m.endOf(ctx, name, began, time.Now(), err)
 }
 
-func (m *Move) endOf(ctx context.Context, name migration.StepName, began, ended time.Time,
+func (m tasks) endOf(ctx context.Context, name migration.StepName, began, ended time.Time,
 	err error) migration.Event {
 	if err == nil {
 		m.all.config.Log.Debug("step done", "migration", m.Tracker.Spec.ID, "step", name, "seconds",
@@ -106,7 +110,7 @@ func (m *Move) endOf(ctx context.Context, name migration.StepName, began, ended 
 }
 
 // logFailure tells of a failure once, not at each time it comes back.
-func (m *Move) logFailure(name migration.StepName, err error) {
+func (m tasks) logFailure(name migration.StepName, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	level := slog.LevelInfo
@@ -120,7 +124,7 @@ func (m *Move) logFailure(name migration.StepName, err error) {
 	guard.LogPanic(m.all.config.Log, err)
 }
 
-func (m *Move) ask(abort bool) {
+func (m tasks) ask(abort bool) {
 	var message migration.Message
 	err := guard.Do(func() (err error) {
 		message, err = m.Work().Ask(m.all.ctx, abort)
@@ -140,7 +144,7 @@ func (m *Move) ask(abort bool) {
 	m.Happen(migration.Received{Message: message})
 }
 
-func (m *Move) check() {
+func (m tasks) check() {
 	var outcome engine.Outcome
 	var at time.Time
 	err := guard.Do(func() (err error) {

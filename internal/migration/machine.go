@@ -41,6 +41,15 @@ type Machine struct {
 	out []Action
 }
 
+// rules say how an event moves a machine at its node: sourceSide or targetSide.
+type rules interface {
+	resume()                            // carries on after a crash of the agent
+	step(Event) error                   // handles the events other than the end of a task
+	did(StepDone)                       // carries on after a task that succeeded
+	failed(e StepFailed, reason string) // carries on after a task that failed
+	resolvable(Resolve) error           // refuses a decision of an operator that is not needed
+}
+
 // New makes the machine of one side. The source's machine waits for Start, the target's for the message
 // reserve.
 func New(spec Spec) (*Machine, error) {
@@ -67,12 +76,15 @@ func Resume(rec Record) (*Machine, []Action, error) {
 	if n := len(rec.Begun); n > 0 {
 		m.at = m.index(rec.Begun[n-1])
 	}
-	if rec.Spec.Side == Source {
-		m.resumeSource()
-	} else {
-		m.resumeTarget()
-	}
+	m.rules().resume()
 	return m, m.take(), nil
+}
+
+func (m *Machine) rules() rules {
+	if m.rec.Spec.Side == Source {
+		return sourceSide{m}
+	}
+	return targetSide{m}
 }
 
 // sideSteps are the steps that one side's machine goes through.
@@ -99,7 +111,7 @@ func (m *Machine) Step(event Event) ([]Action, error) {
 	case StepDone:
 		err = m.ended(e.Step, e.Began, e.Ended)
 		if err == nil {
-			m.stepDone(e)
+			m.rules().did(e)
 		}
 	case StepFailed:
 		err = m.ended(e.Step, e.Began, e.Ended)
@@ -107,21 +119,9 @@ func (m *Machine) Step(event Event) ([]Action, error) {
 			m.stepFailed(e)
 		}
 	default:
-		if m.rec.Spec.Side == Source {
-			err = m.stepSource(event)
-		} else {
-			err = m.stepTarget(event)
-		}
+		err = m.rules().step(event)
 	}
 	return m.take(), err
-}
-
-func (m *Machine) stepDone(e StepDone) {
-	if m.rec.Spec.Side == Source {
-		m.sourceDid(e.Step)
-	} else {
-		m.targetDid(e.Step, e.Ended)
-	}
 }
 
 func (m *Machine) stepFailed(e StepFailed) {
@@ -129,11 +129,7 @@ func (m *Machine) stepFailed(e StepFailed) {
 	if len(e.Problems) > 0 {
 		reason = e.Error // a refusal, not a failure
 	}
-	if m.rec.Spec.Side == Source {
-		m.sourceFailed(e, reason)
-	} else {
-		m.targetFailed(e.Step, reason, e.Problems)
-	}
+	m.rules().failed(e, reason)
 }
 
 // ended notes the end of the agent's current task.
@@ -258,7 +254,7 @@ func (m *Machine) rollBack() {
 	if m.rec.Spec.Side == Target {
 		m.rec.Decision = NeverRan
 		m.journal()
-		m.tellNeverRan()
+		targetSide{m}.tellNeverRan()
 	}
 	m.undo()
 }
@@ -273,7 +269,7 @@ func (m *Machine) undo() {
 			continue
 		}
 		if last.At != m.rec.Spec.Side {
-			m.tellGiveUp()
+			sourceSide{m}.tellGiveUp()
 			m.pop()
 			continue
 		}
@@ -309,7 +305,7 @@ func (m *Machine) undoEnded(step StepName, failure string) {
 		m.undone = true
 		if step == UndoRestore {
 			m.journal()
-			m.tellNeverRan()
+			targetSide{m}.tellNeverRan()
 		}
 	}
 	m.undo()

@@ -148,8 +148,5 @@ func (r Record) SourceWord() Word {
 
 // Resolvable refuses an unnecessary decision of an operator before the other node is asked about it.
 func (m *Machine) Resolvable(decision Resolve) error {
-	if m.rec.Spec.Side == Source {
-		return m.sourceResolvable(decision)
-	}
-	return m.targetResolvable(decision)
+	return m.rules().resolvable(decision)
 }

@@ -6,8 +6,11 @@ import (
 	"time"
 )
 
-// resumeSource carries on after a crash of the source's agent.
-func (m *Machine) resumeSource() {
+// sourceSide is the machine with the rules of the source: how each event moves the migration there.
+type sourceSide struct{ *Machine }
+
+// resume carries on after a crash of the source's agent.
+func (m sourceSide) resume() {
 	switch m.rec.State {
 	case Waiting, Forward:
 		m.blame(fmt.Sprintf("the agent of %s was restarted", m.rec.Spec.Source), nil)
@@ -31,8 +34,8 @@ func (m *Machine) resumeSource() {
 	}
 }
 
-// stepSource handles the events other than the end of a step.
-func (m *Machine) stepSource(event Event) error {
+// step handles the events other than the end of a step.
+func (m sourceSide) step(event Event) error {
 	switch e := event.(type) {
 	case Start:
 		if m.rec.State != Waiting {
@@ -43,24 +46,24 @@ func (m *Machine) stepSource(event Event) error {
 	case FinalMarker:
 		return m.finalMarker(e)
 	case Received:
-		return m.sourceHears(e.Message)
+		return m.hears(e.Message)
 	case PeerLost:
-		m.sourceGivesUp(fmt.Sprintf("the connection to %s is lost: %s", m.rec.Spec.Target, e.Error), false)
+		m.givesUp(fmt.Sprintf("the connection to %s is lost: %s", m.rec.Spec.Target, e.Error), false)
 	case PeerBack:
 		if m.rec.State == InDoubt {
 			m.emit(AskOutcome{Abort: m.rec.Abort})
 		}
 	case Timeout:
-		m.sourceGivesUp("it took too long: "+e.Reason, true)
+		m.givesUp("it took too long: "+e.Reason, true)
 	case Cancel:
 		if m.rec.State == Committed || m.rec.State == Done {
 			return fmt.Errorf("%w: %s was handed over to %s", ErrTooLate, m.rec.Spec.Name, m.rec.Spec.Target)
 		}
-		m.sourceGivesUp("cancelled: "+e.Reason, true)
+		m.givesUp("cancelled: "+e.Reason, true)
 	case Tick:
-		m.sourceTicks()
+		m.ticks()
 	case Resolve:
-		return m.sourceResolves(e)
+		return m.resolves(e)
 	default:
 		return m.unexpected(event)
 	}
@@ -68,7 +71,7 @@ func (m *Machine) stepSource(event Event) error {
 }
 
 // begin goes on with step i: the machine does the step, asks for it, or waits for it.
-func (m *Machine) begin(i int) {
+func (m sourceSide) begin(i int) {
 	for ; i < len(m.steps); i++ {
 		s := m.steps[i]
 		if s.At == Source {
@@ -91,13 +94,14 @@ func (m *Machine) begin(i int) {
 }
 
 // carryOn begins the step after the current one, once the container is known to run at the target.
-func (m *Machine) carryOn() {
+func (m sourceSide) carryOn() {
 	if m.busy == "" {
 		m.begin(m.at + 1)
 	}
 }
 
-func (m *Machine) sourceDid(step StepName) {
+// did carries on after the end of a task that succeeded.
+func (m sourceSide) did(e StepDone) {
 	switch m.rec.State {
 	case Forward:
 		if m.stopping {
@@ -106,16 +110,17 @@ func (m *Machine) sourceDid(step StepName) {
 			m.begin(m.at + 1)
 		}
 	case Undoing:
-		m.undoEnded(step, "")
+		m.undoEnded(e.Step, "")
 	case Committed:
-		m.cut = m.cut && step != StepPush
+		m.cut = m.cut && e.Step != StepPush
 		m.carryOn()
 	case Waiting, InDoubt, Running, Done:
 		// The send ended while in doubt: the target's answer decides, not this side.
 	}
 }
 
-func (m *Machine) sourceFailed(e StepFailed, reason string) {
+// failed carries on after the end of a task that failed.
+func (m sourceSide) failed(e StepFailed, reason string) {
 	step, problems := e.Step, e.Problems
 	if e.Unsent && m.rec.Final && m.rec.State != Undoing {
 		m.blame(reason, problems)
@@ -155,7 +160,7 @@ func (m *Machine) sourceFailed(e StepFailed, reason string) {
 // keep lets the container go on here: the final marker never left, so the target cannot run the container,
 // whatever an operator has decided. The record is durable first: a source that runs again must not be in
 // doubt after a crash.
-func (m *Machine) keep() {
+func (m sourceSide) keep() {
 	m.stopping, m.withheld = false, false
 	m.rec.State, m.rec.Alarm, m.rec.Decision, m.rec.Resolved = Undoing, "", "", false
 	send := slices.IndexFunc(m.steps, func(s Step) bool { return s.Final })
@@ -166,7 +171,7 @@ func (m *Machine) keep() {
 
 // finalMarker decides whether the final marker may leave. From then on the source may not roll back
 // by itself.
-func (m *Machine) finalMarker(e FinalMarker) error {
+func (m sourceSide) finalMarker(e FinalMarker) error {
 	if m.rec.State != Forward || m.stopping || m.rec.Final || !m.steps[m.at].Final || m.busy == "" {
 		m.emit(Deny{Step: StepSend})
 		return m.unexpected(e)
@@ -177,8 +182,8 @@ func (m *Machine) finalMarker(e FinalMarker) error {
 	return nil
 }
 
-// sourceGivesUp handles a failure from outside; abort: the target should end the migration if it can.
-func (m *Machine) sourceGivesUp(reason string, abort bool) {
+// givesUp handles a failure from outside; abort: the target should end the migration if it can.
+func (m sourceSide) givesUp(reason string, abort bool) {
 	switch m.rec.State {
 	case Waiting, Forward:
 		m.blame(reason, nil)
@@ -201,7 +206,7 @@ func (m *Machine) sourceGivesUp(reason string, abort bool) {
 
 // doubt: the final marker may have left, and the target's answer is not known. The journal already says so,
 // so this does not wait for a write.
-func (m *Machine) doubt() {
+func (m sourceSide) doubt() {
 	m.rec.State = InDoubt
 	if m.busy != "" {
 		m.stopping = true
@@ -211,7 +216,7 @@ func (m *Machine) doubt() {
 	m.journal()
 }
 
-func (m *Machine) sourceTicks() {
+func (m sourceSide) ticks() {
 	switch {
 	case m.rec.State == InDoubt:
 		m.emit(AskOutcome{Abort: m.rec.Abort})
@@ -222,8 +227,8 @@ func (m *Machine) sourceTicks() {
 	}
 }
 
-// sourceHears handles a message of the target.
-func (m *Machine) sourceHears(msg Message) error {
+// hears handles a message of the target.
+func (m sourceSide) hears(msg Message) error {
 	if len(msg.Spans) > 0 && m.rec.Resumed.IsZero() {
 		m.rec.PeerSpans = boundedSpans(msg.Spans) // only for the report
 	}
@@ -259,7 +264,7 @@ func (m *Machine) sourceHears(msg Message) error {
 
 // early returns the step that the target has done while this side is still at an earlier step: the target's
 // next step, if it begins by itself. The commit is not one of them: its answer is handled in any state.
-func (m *Machine) early(kind MessageKind) (StepName, bool) {
+func (m sourceSide) early(kind MessageKind) (StepName, bool) {
 	if m.rec.State != Forward || m.steps[m.at].At != Source || m.stopping {
 		return "", false
 	}
@@ -272,7 +277,7 @@ func (m *Machine) early(kind MessageKind) (StepName, bool) {
 }
 
 // hearsRunning: the container runs at the target. This is the commit at the source.
-func (m *Machine) hearsRunning(msg Message) error {
+func (m sourceSide) hearsRunning(msg Message) error {
 	switch {
 	case m.rec.State == InDoubt, m.rec.State == Forward && m.rec.Final:
 		m.rec.Resumed = msg.At
@@ -292,7 +297,7 @@ func (m *Machine) hearsRunning(msg Message) error {
 // commit begins to give the container away. The next step begins before it is in the journal, because
 // packets wait for it: the step only sends them to the node where the container runs. A source that has
 // lost this is in doubt, asks, and begins the step again.
-func (m *Machine) commit() {
+func (m sourceSide) commit() {
 	m.forgive()
 	m.rec.Alarm = ""
 	m.rec.State = Committed
@@ -304,7 +309,7 @@ func (m *Machine) commit() {
 }
 
 // hearsNeverRan: the container does not run at the target and never will.
-func (m *Machine) hearsNeverRan(msg Message) error {
+func (m sourceSide) hearsNeverRan(msg Message) error {
 	reason := msg.Error
 	if reason == "" {
 		reason = "no reason given"
@@ -330,7 +335,7 @@ func (m *Machine) hearsNeverRan(msg Message) error {
 
 // takeBack rolls back after the final marker. The decision is durable first: a source that runs again must
 // not be in doubt after a crash.
-func (m *Machine) takeBack() {
+func (m sourceSide) takeBack() {
 	m.rec.Alarm = ""
 	m.rec.State = Undoing
 	m.journal()
@@ -342,11 +347,11 @@ func (m *Machine) takeBack() {
 	}
 }
 
-// sourceResolves takes an operator's decision in place of the target's answer, when the target does not
+// resolves takes an operator's decision in place of the target's answer, when the target does not
 // know whether the data that arrived there is complete, or when the target cannot be reached and some of
 // the container's memory is still here.
-func (m *Machine) sourceResolves(e Resolve) error {
-	if err := m.sourceResolvable(e); err != nil {
+func (m sourceSide) resolves(e Resolve) error {
+	if err := m.resolvable(e); err != nil {
 		return err
 	}
 	if e.RunsAt == Source {
@@ -361,8 +366,8 @@ func (m *Machine) sourceResolves(e Resolve) error {
 	return nil
 }
 
-// sourceResolvable refuses a decision about a migration that decides by itself.
-func (m *Machine) sourceResolvable(e Resolve) error {
+// resolvable refuses a decision about a migration that decides by itself.
+func (m sourceSide) resolvable(e Resolve) error {
 	switch {
 	case e.RunsAt != Source && e.RunsAt != Target:
 		return fmt.Errorf("%w: it runs at the source or at the target, not at %q", ErrNotInDoubt,
@@ -378,7 +383,7 @@ func (m *Machine) sourceResolvable(e Resolve) error {
 }
 
 // giveAway goes on to the end without asking the target for anything.
-func (m *Machine) giveAway() {
+func (m sourceSide) giveAway() {
 	m.rec.Resolved, m.withheld, m.cut = true, false, false
 	if m.rec.State != Committed {
 		m.commit()
@@ -394,7 +399,7 @@ func (m *Machine) giveAway() {
 
 // tellGiveUp tells the target that nothing will come, unless the target gave up itself. The message may get
 // lost: a target that loses its source gives up by itself.
-func (m *Machine) tellGiveUp() {
+func (m sourceSide) tellGiveUp() {
 	if m.told || m.rec.Decision == NeverRan && !m.rec.Overruled {
 		return
 	}

@@ -6,8 +6,11 @@ import (
 	"time"
 )
 
-// resumeTarget carries on after a crash of the target's agent.
-func (m *Machine) resumeTarget() {
+// targetSide is the machine with the rules of the target: how each event moves the migration there.
+type targetSide struct{ *Machine }
+
+// resume carries on after a crash of the target's agent.
+func (m targetSide) resume() {
 	switch m.rec.State {
 	case Waiting, Forward:
 		m.blame(fmt.Sprintf("the agent of %s was restarted", m.rec.Spec.Target), nil)
@@ -19,7 +22,7 @@ func (m *Machine) resumeTarget() {
 	case Committed:
 		m.checkArrived()
 	case Running:
-		m.targetTicks()
+		m.ticks()
 	case Undoing:
 		m.tellNeverRan()
 		m.undo()
@@ -28,66 +31,67 @@ func (m *Machine) resumeTarget() {
 	}
 }
 
-// stepTarget handles the events other than the end of a step.
-func (m *Machine) stepTarget(event Event) error {
+// step handles the events other than the end of a step.
+func (m targetSide) step(event Event) error {
 	switch e := event.(type) {
 	case Ready:
 		return m.ready(e)
 	case Received:
-		return m.targetHears(e.Message)
+		return m.hears(e.Message)
 	case Asked:
 		m.asked(e)
 	case PeerLost:
 		if !m.rec.Final {
-			m.targetGivesUp(fmt.Sprintf("the connection to %s is lost: %s", m.rec.Spec.Source, e.Error))
+			m.givesUp(fmt.Sprintf("the connection to %s is lost: %s", m.rec.Spec.Source, e.Error))
 		}
 	case PeerBack:
 		if m.rec.State == Running {
-			m.targetTicks()
+			m.ticks()
 		}
 	case Timeout:
-		m.targetGivesUp("it took too long: " + e.Reason)
+		m.givesUp("it took too long: " + e.Reason)
 	case Cancel:
 		if m.rec.State == Committed || m.rec.State == Running || m.rec.State == Done {
 			return fmt.Errorf("%w: %s was handed over to %s", ErrTooLate, m.rec.Spec.Name, m.rec.Spec.Target)
 		}
-		m.targetGivesUp("cancelled: " + e.Reason)
+		m.givesUp("cancelled: " + e.Reason)
 	case Tick:
-		m.targetTicks()
+		m.ticks()
 	case Arrived:
 		return m.arrived(e)
 	case Resolve:
-		return m.targetResolves(e)
+		return m.resolves(e)
 	default:
 		return m.unexpected(event)
 	}
 	return nil
 }
 
-func (m *Machine) targetDid(step StepName, at time.Time) {
+// did carries on after the end of a task that succeeded.
+func (m targetSide) did(e StepDone) {
 	switch m.rec.State {
 	case Forward:
 		switch {
 		case m.steps[m.at].Commit:
-			m.runs(at) // whatever was requested meanwhile
+			m.runs(e.Ended) // whatever was requested meanwhile
 		case m.stopping:
 			m.rollBack()
 		default:
-			m.targetNext()
+			m.next()
 		}
 	case Committed:
-		m.splitRestore(at)
-		m.runs(at)
+		m.splitRestore(e.Ended)
+		m.runs(e.Ended)
 	case Running:
 		m.finish()
 	case Undoing:
-		m.undoEnded(step, "")
+		m.undoEnded(e.Step, "")
 	case Waiting, InDoubt, Done:
 	}
 }
 
-// targetNext goes on after a step: with the next step at once, unless the source has to ask for it.
-func (m *Machine) targetNext() {
+// next goes on after a step: with the next step at once, unless the source has to ask for it.
+func (m targetSide) next() {
 	answer := m.steps[m.at].Answer
 	m.at++
 	next := m.steps[m.at]
@@ -100,23 +104,24 @@ func (m *Machine) targetNext() {
 	}
 }
 
-func (m *Machine) targetFailed(step StepName, reason string, problems []Problem) {
+// failed carries on after the end of a task that failed.
+func (m targetSide) failed(e StepFailed, reason string) {
 	switch m.rec.State {
 	case Forward, Committed:
 		switch {
-		case step == StepCheck:
+		case e.Step == StepCheck:
 			m.note(reason) // Tick tries again
 		case m.rec.State == Committed:
-			m.blame(reason, problems)
+			m.blame(reason, e.Problems)
 			m.checkArrived()
 		default:
-			m.blame(reason, problems)
+			m.blame(reason, e.Problems)
 			m.rollBack()
 		}
 	case Running:
 		m.note(reason)
 	case Undoing:
-		m.undoEnded(step, reason)
+		m.undoEnded(e.Step, reason)
 	case Waiting, InDoubt, Done:
 	}
 }
@@ -124,7 +129,7 @@ func (m *Machine) targetFailed(step StepName, reason string, problems []Problem)
 // ready decides whether the container may be resumed here. The commit is the engine's own record, which the
 // engine makes durable before anything runs. An entry in this journal would say no more than the step that
 // had begun does: that the engine has to be asked.
-func (m *Machine) ready(e Ready) error {
+func (m targetSide) ready(e Ready) error {
 	if m.rec.State != Forward || m.stopping || !m.steps[m.at].Commit || m.busy != m.steps[m.at].Name {
 		m.emit(Deny{Step: m.steps[m.commitIndex()].Name})
 		return m.unexpected(e)
@@ -137,13 +142,13 @@ func (m *Machine) ready(e Ready) error {
 }
 
 // checkArrived asks the engine, because only the engine can know.
-func (m *Machine) checkArrived() {
+func (m targetSide) checkArrived() {
 	m.unsure = true
 	m.busy = StepCheck
 	m.emit(CheckArrived{})
 }
 
-func (m *Machine) arrived(e Arrived) error {
+func (m targetSide) arrived(e Arrived) error {
 	if m.busy != StepCheck || e.Outcome != Ran && e.Outcome != NeverRan {
 		return m.unexpected(e)
 	}
@@ -159,7 +164,7 @@ func (m *Machine) arrived(e Arrived) error {
 
 // runs: the container runs here. The source is told first, because packets wait for it; the fact that the
 // container runs is durable already.
-func (m *Machine) runs(at time.Time) {
+func (m targetSide) runs(at time.Time) {
 	m.stopping, m.unsure = false, false
 	m.forgive()
 	m.rec.Resumed = at
@@ -175,7 +180,7 @@ func (m *Machine) runs(at time.Time) {
 }
 
 // splitRestore shows in the report which part of the restore the record and the resume took.
-func (m *Machine) splitRestore(at time.Time) {
+func (m targetSide) splitRestore(at time.Time) {
 	n := len(m.rec.Spans)
 	if n == 0 || m.readyAt.IsZero() || m.readyAt.Before(m.rec.Spans[n-1].Start) || at.Before(m.readyAt) {
 		return
@@ -184,8 +189,8 @@ func (m *Machine) splitRestore(at time.Time) {
 	m.rec.Spans = append(m.rec.Spans, Span{Phase: "resume", Start: m.readyAt, End: at})
 }
 
-// targetGivesUp handles a failure from outside.
-func (m *Machine) targetGivesUp(reason string) {
+// givesUp handles a failure from outside.
+func (m targetSide) givesUp(reason string) {
 	if m.unsure || m.rec.State != Waiting && m.rec.State != Forward {
 		return
 	}
@@ -193,7 +198,7 @@ func (m *Machine) targetGivesUp(reason string) {
 	m.halt()
 }
 
-func (m *Machine) targetTicks() {
+func (m targetSide) ticks() {
 	switch {
 	case m.busy != "":
 	case m.unsure:
@@ -211,11 +216,11 @@ func (m *Machine) targetTicks() {
 	}
 }
 
-// targetHears handles a message of the source.
-func (m *Machine) targetHears(msg Message) error {
+// hears handles a message of the source.
+func (m targetSide) hears(msg Message) error {
 	switch msg.Kind {
 	case KindAbort:
-		m.targetGivesUp(fmt.Sprintf("%s gave up: %s", m.rec.Spec.Source, msg.Error))
+		m.givesUp(fmt.Sprintf("%s gave up: %s", m.rec.Spec.Source, msg.Error))
 		m.tellOutcome()
 		return nil
 	case KindOverruled:
@@ -239,9 +244,9 @@ func (m *Machine) targetHears(msg Message) error {
 
 // asked answers a source in doubt. Such a source will send nothing more: data that has not arrived never
 // will.
-func (m *Machine) asked(e Asked) {
+func (m targetSide) asked(e Asked) {
 	if e.Abort || !m.rec.Final {
-		m.targetGivesUp(fmt.Sprintf("ended at the request of %s", m.rec.Spec.Source))
+		m.givesUp(fmt.Sprintf("ended at the request of %s", m.rec.Spec.Source))
 	}
 	switch {
 	case m.neverRan():
@@ -254,9 +259,9 @@ func (m *Machine) asked(e Asked) {
 }
 
 // neverRan reports whether the target may state that the container does not run here and never will.
-func (m *Machine) neverRan() bool { return m.rec.NeverRuns() }
+func (m targetSide) neverRan() bool { return m.rec.NeverRuns() }
 
-func (m *Machine) neverRanMessage() Message {
+func (m targetSide) neverRanMessage() Message {
 	reason := m.rec.Error
 	if reason == "" {
 		reason = "this migration has ended"
@@ -267,20 +272,20 @@ func (m *Machine) neverRanMessage() Message {
 	}
 }
 
-func (m *Machine) runningMessage() Message {
+func (m targetSide) runningMessage() Message {
 	return Message{Kind: KindRunning, At: m.rec.Resumed, Spans: slices.Clone(m.rec.Spans)}
 }
 
-func (m *Machine) tellNeverRan() {
+func (m targetSide) tellNeverRan() {
 	if m.neverRan() {
 		m.emit(Send{m.neverRanMessage()})
 	}
 }
 
-func (m *Machine) tellRunning() { m.emit(Send{m.runningMessage()}) }
+func (m targetSide) tellRunning() { m.emit(Send{m.runningMessage()}) }
 
 // tellOutcome tells the source an outcome that the source seems not to know.
-func (m *Machine) tellOutcome() {
+func (m targetSide) tellOutcome() {
 	if m.rec.Decision == Ran && !m.rec.Overruled {
 		m.tellRunning()
 	} else if m.rec.State == Done {
@@ -289,13 +294,13 @@ func (m *Machine) tellOutcome() {
 }
 
 // overruled: an operator decided that the container runs at the source. A copy that runs here must stop.
-func (m *Machine) overruled(why string) error {
+func (m targetSide) overruled(why string) error {
 	switch m.rec.State {
 	case Waiting, Forward:
 		if m.unsure {
 			m.rec.Overruled = true
 		}
-		m.targetGivesUp(why)
+		m.givesUp(why)
 	case Committed:
 		m.note(why)
 		m.rec.Overruled = true
@@ -316,18 +321,18 @@ func (m *Machine) overruled(why string) error {
 }
 
 // fence kills and removes a container that runs here.
-func (m *Machine) fence() {
+func (m targetSide) fence() {
 	m.rec.Overruled = true
 	m.at = m.commitIndex()
 	m.blame("an operator decided that it runs at the source", nil)
 	m.rollBack()
 }
 
-// targetResolves takes an operator's decision in place of the source's confirmation. Only the source can
+// resolves takes an operator's decision in place of the source's confirmation. Only the source can
 // decide that the container runs there: this side cannot know whether the source has already given its copy
 // away.
-func (m *Machine) targetResolves(e Resolve) error {
-	if err := m.targetResolvable(e); err != nil {
+func (m targetSide) resolves(e Resolve) error {
+	if err := m.resolvable(e); err != nil {
 		return err
 	}
 	m.note("an operator decided that it runs at the target")
@@ -336,9 +341,9 @@ func (m *Machine) targetResolves(e Resolve) error {
 	return nil
 }
 
-// targetResolvable refuses a decision about a migration that decides by itself, or that is decided at the
+// resolvable refuses a decision about a migration that decides by itself, or that is decided at the
 // source.
-func (m *Machine) targetResolvable(e Resolve) error {
+func (m targetSide) resolvable(e Resolve) error {
 	if m.rec.State != Running || m.busy != "" {
 		return fmt.Errorf("%w: migration %s is %s on this node", ErrNotInDoubt, m.rec.Spec.ID, m.rec.State)
 	}

@@ -92,7 +92,7 @@ func (r Record) NeverRuns() bool {
 // doubted reports whether the source must not believe a message that ends its doubt, because its sender is
 // not the state that took the reservation. As long as the final marker has not left, the source decides
 // alone.
-func (m *Machine) doubted(msg Message) bool {
+func (m sourceSide) doubted(msg Message) bool {
 	if m.rec.State != InDoubt && (m.rec.State != Forward || !m.rec.Final) {
 		return false
 	}
@@ -108,7 +108,7 @@ func (m *Machine) doubted(msg Message) bool {
 
 // alarm notes that only an operator can decide, what each side knows, and how to decide. The source stays
 // as it is, and goes on asking.
-func (m *Machine) alarm(msg Message) {
+func (m sourceSide) alarm(msg Message) {
 	spec := m.rec.Spec
 	said := bounded(msg.Error, maxText/2)
 	if msg.Kind != KindUnknown {

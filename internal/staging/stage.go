@@ -39,18 +39,23 @@ type Stage struct {
 
 	answers chan answer // of the target
 
-	limiter stream.Limiter // of all data connections
-	data    *stream.Session
-	out     *stream.Sections
-	pages   tracker
-	sender  *precopy.Sender
-	layers  *layers.Transfer // of image layers; nil: the target had all
-	most    uint64           // pages of a residual copy that the target may claim
+	wire
+	pages  tracker
+	sender *precopy.Sender
+	layers *layers.Transfer // of image layers; nil: the target had all
+	most   uint64           // pages of a residual copy that the target may claim
 
 	mu       sync.Mutex
 	settings migration.StageSettings
 	told     migration.Stage
 	watcher  func(bytes int64) // is told of what is sent; nil: nobody
+}
+
+// wire is the way of a stage's data to the target.
+type wire struct {
+	limiter stream.Limiter // of all data connections
+	data    *stream.Session
+	out     *stream.Sections
 }
 
 // claim is a migration that wants to go on from a stage.

@@ -32,17 +32,22 @@ type Tracker struct {
 	filesExpected time.Duration
 	throttledAt   time.Time // the last step began; zero: not throttled
 	meter         migration.Meter
-	precopy       uint64 // bytes of pages on the wire before the freeze
-	raw           uint64 // bytes of pages in all rounds
-	files         int64  // bytes of files on the wire before the freeze
-	keptFiles     int64  // bytes of files that the target had from an earlier attempt
-	facts         migration.Facts
-	report        *migration.Report // of the migration when it has ended, or of the source
-	kept          bool              // the report was made by an earlier agent, when the migration ended
+	travelled
+	facts  migration.Facts
+	report *migration.Report // of the migration when it has ended, or of the source
+	kept   bool              // the report was made by an earlier agent, when the migration ended
 	// Of pages that follow when the container was handed over; nil: there are none, or nothing is
 	// known of them.
 	pushed      func() *migration.Push
 	pushedBytes func() PushBytes
+}
+
+// travelled counts the bytes of the rounds, by kind.
+type travelled struct {
+	precopy   uint64 // of pages, on the wire before the freeze
+	raw       uint64 // of pages, in all rounds
+	files     int64  // of files, on the wire before the freeze
+	keptFiles int64  // of files that the target had from an earlier attempt
 }
 
 // NewTracker makes the tracker of a migration.
