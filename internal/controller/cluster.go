@@ -76,13 +76,14 @@ func openCluster(ctx context.Context, config Config, b bounds, term store.Term) 
 	}
 	c := &cluster{
 		store: config.Store, term: term, log: config.Log, now: time.Now, began: time.Now(),
-		enforce: config.Enforce, bounds: b, callers: newCallers(config, b, state.Tokens),
+		enforce: config.Enforce, bounds: b,
 		kicked: make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
 		places: newPlaces(), selectors: map[string]decide.Selector{},
 		queue: executor.NewQueue(config.Limits), waits: map[string]string{},
 		obstacles: map[string][]string{}, refused: map[string]string{}, failures: map[string]failure{},
 		changed: make(chan struct{}),
 	}
+	c.callers = newCallers(config, b, state.Tokens, func() time.Time { return c.now() })
 	for _, one := range state.Intents {
 		if !one.State.Ended() {
 			c.queue.Add(jobOf(one))

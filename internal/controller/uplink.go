@@ -33,7 +33,7 @@ func (s *uplinkService) Join(ctx context.Context, request *api.UplinkJoinRequest
 		return nil, status.Error(codes.PermissionDenied, err.Error())
 	}
 	s.cluster.log.Info("node joined", "node", name)
-	s.cluster.keep(ctx, s.cluster.callers.done, audit.Entry{Method: "Join", Node: name})
+	s.cluster.callers.keep(ctx, s.cluster.callers.done, audit.Entry{Method: "Join", Node: name})
 	s.cluster.kick()
 	return &api.UplinkJoinReply{}, nil
 }
@@ -45,7 +45,7 @@ func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	if err := c.knownNode(stream.Context(), name); err != nil {
+	if err := c.callers.knownNode(stream.Context(), name); err != nil {
 		return err
 	}
 	whole, err := c.whole(stream)

@@ -202,7 +202,7 @@ func (s *userService) WatchIntent(request *api.WatchIntentRequest,
 		one, err := c.intent(request.Id)
 		told, changed := c.describeIntent(one), c.changed
 		c.mu.Unlock()
-		if err := c.stillMay(stream.Context()); err != nil {
+		if err := c.callers.stillMay(stream.Context()); err != nil {
 			return err
 		}
 		if err != nil {
