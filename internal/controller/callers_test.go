@@ -76,7 +76,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	if _, err := user.ClusterNodes(ctx, &api.ClusterNodesRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	config := pinned.ClientConfig(w.cluster.fingerprint, nil)
+	config := pinned.ClientConfig(w.cluster.tokens.fingerprint, nil)
 	config.NextProtos = []string{"h2"}
 	open := func() net.Conn {
 		conn, err := tls.Dial("tcp", w.address, config)

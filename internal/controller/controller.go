@@ -94,7 +94,7 @@ func lead(ctx context.Context, config Config, term store.Term) error {
 	if err != nil {
 		return err
 	}
-	c.fingerprint = fingerprint
+	c.tokens.fingerprint = fingerprint
 	remote, err := net.Listen("tcp", config.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for agents and users: %w", err)

@@ -136,7 +136,8 @@ func TestRoot(t *testing.T) {
 	defer w.stop()
 	admin := &adminService{cluster: w.cluster}
 	call := func(request *api.CreateTokenRequest) error {
-		_, err := w.cluster.callers.asRoot(t.Context(), request, &grpc.UnaryServerInfo{FullMethod: "/x/CreateToken"},
+		_, err := w.cluster.callers.asRoot(t.Context(), request,
+			&grpc.UnaryServerInfo{FullMethod: "/x/CreateToken"},
 			func(ctx context.Context, request any) (any, error) {
 				return admin.CreateToken(ctx, request.(*api.CreateTokenRequest))
 			})
