@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -62,10 +63,14 @@ type callers struct {
 	roles       map[string]store.Role // that calls need
 	done        *audit.Log            // calls of users that had the right
 	refused     *audit.Log            // those of users that had not
+	log         *slog.Logger
+	now         func() time.Time
 }
 
-func newCallers(config Config, b bounds, tokens map[string]store.Token) *callers {
+func newCallers(config Config, b bounds, tokens map[string]store.Token, now func() time.Time) *callers {
 	return &callers{
+		log:         config.Log,
+		now:         now,
 		tokens:      &tokenBook{byHash: tokens},
 		connections: intake.NewConnections(b.connections, config.Log),
 		users:       intake.NewRates(b.users, time.Now),
@@ -136,7 +141,7 @@ func userOf(ctx context.Context) string {
 }
 
 // admit decides about each call before gRPC reads its message. What it returns is the call's context.
-func (c *cluster) admit(ctx context.Context, info *tap.Info) (admitted context.Context, err error) {
+func (c *callers) admit(ctx context.Context, info *tap.Info) (admitted context.Context, err error) {
 	err = guard.Do(func() (err error) {
 		admitted, err = c.identify(ctx, info)
 		return err
@@ -149,7 +154,7 @@ func (c *cluster) admit(ctx context.Context, info *tap.Info) (admitted context.C
 
 // identify finds the user of a call to the service Controller. Agents show certificates, which the service
 // Uplink checks: until then, their calls count as refused ones.
-func (c *cluster) identify(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (c *callers) identify(ctx context.Context, info *tap.Info) (context.Context, error) {
 	shown, found := intake.From(ctx)
 	if !found {
 		return ctx, status.Error(codes.Unauthenticated, "the caller's connection is not known")
@@ -167,11 +172,11 @@ func (c *cluster) identify(ctx context.Context, info *tap.Info) (context.Context
 	if err := shown.Connection.Known(caller.String(), maxUserConnections); err != nil {
 		return ctx, err
 	}
-	return context.WithValue(ctx, userKey{}, caller), c.callers.users.Allow(caller.String())
+	return context.WithValue(ctx, userKey{}, caller), c.users.Allow(caller.String())
 }
 
 // user finds the user whose token a call has.
-func (c *cluster) user(header metadata.MD) (user, error) {
+func (c *callers) user(header metadata.MD) (user, error) {
 	given := header.Get("authorization")
 	if len(given) != 1 || !strings.HasPrefix(given[0], bearer) {
 		return user{}, status.Error(codes.Unauthenticated, "no token: give one with --controller-token")
@@ -180,8 +185,8 @@ func (c *cluster) user(header metadata.MD) (user, error) {
 }
 
 // userWith finds the user whose token has a hash.
-func (c *cluster) userWith(hash string) (user, error) {
-	token, found := c.callers.tokens.find(hash)
+func (c *callers) userWith(hash string) (user, error) {
+	token, found := c.tokens.find(hash)
 	switch {
 	case !found:
 		return user{}, status.Error(codes.Unauthenticated, "the controller does not know this token; make "+
@@ -201,7 +206,7 @@ func (c *cluster) userWith(hash string) (user, error) {
 }
 
 // stillMay returns an error if the token with which a call began has been removed, or has expired.
-func (c *cluster) stillMay(ctx context.Context) error {
+func (c *callers) stillMay(ctx context.Context) error {
 	caller, is := ctx.Value(userKey{}).(user)
 	if !is || caller.token == "" {
 		return nil
@@ -211,7 +216,7 @@ func (c *cluster) stillMay(ctx context.Context) error {
 }
 
 // knownNode notes which node has a connection, and bounds how often it opens a stream.
-func (c *cluster) knownNode(ctx context.Context, name string) error {
+func (c *callers) knownNode(ctx context.Context, name string) error {
 	shown, found := intake.From(ctx)
 	if !found {
 		return status.Error(codes.Unauthenticated, "the caller's connection is not known")
@@ -219,11 +224,11 @@ func (c *cluster) knownNode(ctx context.Context, name string) error {
 	if err := shown.Connection.Known("node "+name, maxNodeConnections); err != nil {
 		return err
 	}
-	return c.callers.nodes.Allow("node " + name)
+	return c.nodes.Allow("node " + name)
 }
 
 // unary carries out a call: the user's calls that are under way are bounded, and a panic is the call's error.
-func (c *cluster) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+func (c *callers) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (reply any, err error) {
 	err = guard.Do(func() error {
 		end, err := c.enter(ctx, info.FullMethod)
@@ -240,13 +245,13 @@ func (c *cluster) unary(ctx context.Context, request any, info *grpc.UnaryServer
 }
 
 // asRoot carries out a call of the socket, which only root can open.
-func (c *cluster) asRoot(ctx context.Context, request any, info *grpc.UnaryServerInfo,
+func (c *callers) asRoot(ctx context.Context, request any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
 	return c.unary(context.WithValue(ctx, userKey{}, user{name: "root", role: store.Admin}), request, info,
 		handler)
 }
 
-func (c *cluster) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+func (c *callers) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
 	err := guard.Do(func() error {
 		end, err := c.enter(stream.Context(), info.FullMethod)
@@ -263,19 +268,19 @@ func (c *cluster) stream(server any, stream grpc.ServerStream, info *grpc.Stream
 
 // enter checks the right of a call's user, and counts the call until end is called. Calls of nodes have no
 // user.
-func (c *cluster) enter(ctx context.Context, method string) (end func(), err error) {
+func (c *callers) enter(ctx context.Context, method string) (end func(), err error) {
 	caller, is := ctx.Value(userKey{}).(user)
 	if !is {
 		return func() {}, nil
 	}
-	if err := c.callers.may(ctx, method); err != nil {
+	if err := c.may(ctx, method); err != nil {
 		return nil, err
 	}
-	return c.callers.calls.Begin(caller.String())
+	return c.calls.Begin(caller.String())
 }
 
 // plain is the answer for an error. A panic is logged, and the answer does not show what was in memory.
-func (c *cluster) plain(method string, err error) error {
+func (c *callers) plain(method string, err error) error {
 	if !errors.As(err, new(*guard.Panic)) {
 		return err
 	}

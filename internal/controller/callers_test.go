@@ -76,7 +76,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	if _, err := user.ClusterNodes(ctx, &api.ClusterNodesRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	config := pinned.ClientConfig(w.cluster.fingerprint, nil)
+	config := pinned.ClientConfig(w.cluster.tokens.fingerprint, nil)
 	config.NextProtos = []string{"h2"}
 	open := func() net.Conn {
 		conn, err := tls.Dial("tcp", w.address, config)
@@ -223,7 +223,7 @@ func (q quiet) Context() context.Context { return q.ctx }
 // TestPanic: a panic of a call is its error, which shows nothing of it, and the log names the call.
 func TestPanic(t *testing.T) {
 	var log bytes.Buffer
-	c := &cluster{log: slog.New(slog.NewTextHandler(&log, nil))}
+	c := &callers{log: slog.New(slog.NewTextHandler(&log, nil))}
 	_, err := c.unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/x/Move"}, nil)
 	if status.Code(err) != codes.Internal || strings.Contains(err.Error(), "nil pointer") {
 		t.Errorf("answer %v", err)

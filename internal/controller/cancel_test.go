@@ -201,7 +201,7 @@ func TestCancelWithoutLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.command(t)
-	if err := w.cluster.term.Resign(t.Context()); err != nil {
+	if err := w.cluster.records.term.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := user.CancelIntent(ctx, &api.CancelIntentRequest{Id: made.Intent.Id}); status.Code(err) !=
@@ -266,14 +266,15 @@ func TestRefusedElsewhere(t *testing.T) {
 // TestFailures: what is remembered of failures is bounded, and forgotten.
 func TestFailures(t *testing.T) {
 	now := time.Now()
-	c := &cluster{now: func() time.Time { return now }, failures: map[string]failure{}}
+	c := &cluster{now: func() time.Time { return now }, failures: failures{}}
 	c.state.Nodes = map[string]store.Node{"n0": {Labels: map[string]string{"zone": "x"}}}
 	c.live = map[string]*liveNode{"n0": {since: now}}
 	for i := range 3 * maxTried {
 		now = now.Add(time.Second)
-		c.failed(store.Intent{Container: "1", To: fmt.Sprint("n", i)}, i%2 == 0)
+		target := fmt.Sprint("n", i)
+		c.failures.add(store.Intent{Container: "1", To: target}, i%2 == 0, c.traits(target), now)
 	}
-	refused, failed := c.tried("1")
+	refused, failed := c.failures.tried("1", c.traits)
 	if len(refused) != maxTried/2 || len(failed) != maxTried/2 {
 		t.Errorf("%v refused, %v failed", refused, failed)
 	}
@@ -285,11 +286,11 @@ func TestFailures(t *testing.T) {
 		"reconnect": func() { c.live["n0"].since = now },
 	} {
 		now = now.Add(time.Second)
-		c.failed(store.Intent{Container: "1", To: "n0"}, true)
-		if refused, _ := c.tried("1"); !strings.Contains(fmt.Sprint(refused), "n0") {
+		c.failures.add(store.Intent{Container: "1", To: "n0"}, true, c.traits("n0"), now)
+		if refused, _ := c.failures.tried("1", c.traits); !strings.Contains(fmt.Sprint(refused), "n0") {
 			t.Errorf("before %s: %v", what, refused)
 		}
-		if change(); names(c.tried("1"))["n0"] {
+		if change(); names(c.failures.tried("1", c.traits))["n0"] {
 			t.Errorf("n0 counts as before in spite of its %s", what)
 		}
 	}
@@ -297,7 +298,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("it is tried again after %v", c.failures["1"].notBefore().Sub(now))
 	}
 	now = now.Add(failuresGoodFor + time.Second)
-	if c.forgetFailures(); len(c.failures) > 0 {
+	if c.failures.forget(now); len(c.failures) > 0 {
 		t.Errorf("%v are remembered", c.failures)
 	}
 }

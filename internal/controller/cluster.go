@@ -24,31 +24,34 @@ const keepIntents = 1000
 
 // cluster is what the leader knows.
 type cluster struct {
-	store       store.Store
-	term        store.Term
-	log         *slog.Logger
-	now         func() time.Time
-	enforce     bool
-	fingerprint pinned.Fingerprint
-	began       time.Time     // this term
-	kicked      chan struct{} // has room for one: something has changed
-	bounds      bounds
-	callers     *callers
+	records  records
+	log      *slog.Logger
+	now      func() time.Time
+	enforce  bool
+	began    time.Time     // this term
+	kicked   chan struct{} // has room for one: something has changed
+	bounds   bounds
+	callers  *callers
+	tokens   *tokens
+	watchers *watchers // of intents and of tokens
 
-	mu          sync.Mutex
-	state       store.State
-	live        map[string]*liveNode       // by name
-	scratch     []decide.Container         // memory of the last description of the world
-	places      *places                    // of the containers that run
-	selectors   map[string]decide.Selector // by the text of the label
-	queue       *executor.Queue
+	mu        sync.Mutex
+	state     store.State
+	live      map[string]*liveNode // by name
+	scratch   []decide.Container   // memory of the last description of the world
+	places    *places              // of the containers that run
+	selectors selectors
+	queue     *executor.Queue
+	advice    advice
+	refused   map[string]string // why the controller does not listen to a node, by its name
+	failures  failures
+}
+
+// advice is what the last round found out that users want to know.
+type advice struct {
 	waits       map[string]string // what intents wait for, by id
 	recommended []*api.Intent
 	obstacles   map[string][]string // why containers do not leave a node, by its name
-	refused     map[string]string   // why the controller does not listen to a node, by its name
-	failures    map[string]failure  // by container
-	changed     chan struct{}       // closed, and replaced, when an intent changes or a token is removed
-	swept       time.Time           // when useless tokens were last removed
 }
 
 // liveNode is a node that has connected.
@@ -66,23 +69,26 @@ type session struct {
 
 // openCluster reads the desired state. What was sent by an earlier leader is under way.
 func openCluster(ctx context.Context, config Config, b bounds, term store.Term) (*cluster, error) {
-	records, err := config.Store.Load(ctx)
+	kept, err := config.Store.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
-	state, err := store.Decode(records)
+	state, err := store.Decode(kept)
 	if err != nil {
 		return nil, err
 	}
 	c := &cluster{
-		store: config.Store, term: term, log: config.Log, now: time.Now, began: time.Now(),
-		enforce: config.Enforce, bounds: b, callers: newCallers(config, b, state.Tokens),
+		records: records{config.Store, term}, log: config.Log, now: time.Now, began: time.Now(),
+		enforce: config.Enforce, bounds: b,
 		kicked: make(chan struct{}, 1), state: state, live: map[string]*liveNode{},
-		places: newPlaces(), selectors: map[string]decide.Selector{},
-		queue: executor.NewQueue(config.Limits), waits: map[string]string{},
-		obstacles: map[string][]string{}, refused: map[string]string{}, failures: map[string]failure{},
-		changed: make(chan struct{}),
+		places: newPlaces(), selectors: selectors{},
+		queue: executor.NewQueue(config.Limits), refused: map[string]string{}, failures: failures{},
+		watchers: newWatchers(),
 	}
+	now := func() time.Time { return c.now() } // tests change the clock
+	c.callers = newCallers(config, b, state.Tokens, now)
+	c.tokens = &tokens{book: c.callers.tokens, records: c.records, cluster: &c.mu, watchers: c.watchers,
+		log: config.Log, now: now}
 	for _, one := range state.Intents {
 		if !one.State.Ended() {
 			c.queue.Add(jobOf(one))
@@ -117,20 +123,11 @@ func (c *cluster) keyPair(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	made := store.KeyPair{PEM: pair}
-	if err := write(ctx, c, store.KindKeyPair, keyPairName, made); err != nil {
+	if err := c.records.put(ctx, store.KindKeyPair, keyPairName, made); err != nil {
 		return nil, err
 	}
 	c.state.KeyPairs[keyPairName] = made
 	return pair, nil
-}
-
-// write makes one record durable.
-func write(ctx context.Context, c *cluster, kind store.Kind, name string, value any) error {
-	change, err := store.Put(kind, name, value)
-	if err != nil {
-		return err
-	}
-	return c.store.Commit(context.WithoutCancel(ctx), c.term, change)
 }
 
 // saveIntents makes intents durable together with the generations of their containers, and then visible.
@@ -156,8 +153,7 @@ func (c *cluster) saveIntents(ctx context.Context, intents []store.Intent,
 	for _, id := range surplus {
 		changes = append(changes, store.Remove(store.KindIntent, id))
 	}
-	// A caller that gives up must not leave records of which this process knows nothing.
-	if err := c.store.Commit(context.WithoutCancel(ctx), c.term, changes...); err != nil {
+	if err := c.records.commit(ctx, changes...); err != nil {
 		return err
 	}
 	for _, id := range surplus {
@@ -169,14 +165,8 @@ func (c *cluster) saveIntents(ctx context.Context, intents []store.Intent,
 	for _, one := range containers {
 		c.state.Containers[one.ID] = one
 	}
-	c.wake()
+	c.watchers.wake()
 	return nil
-}
-
-// wake lets all who watch look again.
-func (c *cluster) wake() {
-	close(c.changed)
-	c.changed = make(chan struct{})
 }
 
 // surplus are the ids of ended intents that need not be kept, the oldest first.
@@ -246,7 +236,7 @@ func (c *cluster) outcome(ctx context.Context, node string, said *api.Outcome) e
 	case store.Moved:
 		c.left(intent)
 	case store.Failed:
-		c.failed(intent, said.Refused)
+		c.failures.add(intent, said.Refused, c.traits(intent.To), c.now())
 	}
 	if intent.State.Ended() {
 		c.queue.Remove(intent.ID)

@@ -94,7 +94,7 @@ func lead(ctx context.Context, config Config, term store.Term) error {
 	if err != nil {
 		return err
 	}
-	c.fingerprint = fingerprint
+	c.tokens.fingerprint = fingerprint
 	remote, err := net.Listen("tcp", config.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for agents and users: %w", err)
@@ -104,7 +104,7 @@ func lead(ctx context.Context, config Config, term store.Term) error {
 		return errors.Join(err, remote.Close())
 	}
 	server := newServer(c, certificate)
-	admin := grpc.NewServer(grpc.UnaryInterceptor(c.asRoot))
+	admin := grpc.NewServer(grpc.UnaryInterceptor(c.callers.asRoot))
 	api.RegisterControllerAdminServer(admin, &adminService{cluster: c})
 	failed := guard.Go(func() error { return server.Serve(remote) })
 	adminFailed := guard.Go(func() error { return admin.Serve(local) })
@@ -143,8 +143,8 @@ func newServer(c *cluster, certificate tls.Certificate) server {
 		grpc.MaxRecvMsgSize(maxMessageBytes), grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.ReadBufferSize(bufferBytes), grpc.WriteBufferSize(bufferBytes),
-		grpc.InTapHandle(c.admit),
-		grpc.ChainUnaryInterceptor(c.unary), grpc.ChainStreamInterceptor(c.stream),
+		grpc.InTapHandle(c.callers.admit),
+		grpc.ChainUnaryInterceptor(c.callers.unary), grpc.ChainStreamInterceptor(c.callers.stream),
 	)
 	api.RegisterControllerServer(made, &userService{cluster: c})
 	api.RegisterUplinkServer(made, &uplinkService{cluster: c})

@@ -66,7 +66,7 @@ func startWith(t *testing.T, kept *store.Memory, b bounds) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.fingerprint = fingerprint
+	c.tokens.fingerprint = fingerprint
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func (w *world) token(t *testing.T, kind, name string) pinned.Token {
 
 func (w *world) create(t *testing.T, request *api.CreateTokenRequest) pinned.Token {
 	t.Helper()
-	text, err := w.cluster.createToken(t.Context(), request)
+	text, err := w.cluster.tokens.create(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +107,9 @@ func (w *world) create(t *testing.T, request *api.CreateTokenRequest) pinned.Tok
 // dial connects as a node, or as nobody.
 func (w *world) dial(t *testing.T, id *identity.Identity) *grpc.ClientConn {
 	t.Helper()
-	config := pinned.ClientConfig(w.cluster.fingerprint, nil)
+	config := pinned.ClientConfig(w.cluster.tokens.fingerprint, nil)
 	if id != nil {
-		config = pinned.ClientConfig(w.cluster.fingerprint, id.Certificate)
+		config = pinned.ClientConfig(w.cluster.tokens.fingerprint, id.Certificate)
 	}
 	client, err := grpc.NewClient("passthrough:///"+w.address,
 		grpc.WithTransportCredentials(credentials.NewTLS(config)))
@@ -507,7 +507,7 @@ func TestStoreIsLost(t *testing.T) {
 	defer w.stop()
 	w.join(t, ids[0])
 	ctx, user := w.user(t)
-	if err := w.cluster.term.Resign(t.Context()); err != nil {
+	if err := w.cluster.records.term.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := user.SetNode(ctx, &api.SetNodeRequest{Node: "a", State: "draining"}); err == nil ||

@@ -7,6 +7,7 @@
 //
 //	controller.go  the life of a process: campaign, serve, start again
 //	cluster.go     what is known, and how it changes: each change is durable before it is visible
+//	records.go     how a change becomes durable, and who waits for one
 //	world.go       the same as package decide sees it
 //	loop.go        decide, queue, send
 //	failures.go    what did not move, and where it is not tried again

@@ -28,6 +28,9 @@ type failure struct {
 	tried map[string]attempt // by target
 }
 
+// failures are what is remembered of containers that did not move, by container.
+type failures map[string]failure
+
 // attempt is a move that failed.
 type attempt struct {
 	at      time.Time
@@ -66,29 +69,29 @@ func (f failure) notBefore() time.Time {
 	return f.at.Add(min(firstRetry<<min(f.count-1, 10), maxRetry))
 }
 
-// failed notes that a container did not move.
-func (c *cluster) failed(one store.Intent, refused bool) {
-	last := c.failures[one.Container]
-	now := failure{count: last.count + 1, at: c.now(), tried: maps.Clone(last.tried)}
+// add notes that a container did not move to a target with the traits.
+func (f failures) add(one store.Intent, refused bool, target traits, at time.Time) {
+	last := f[one.Container]
+	now := failure{count: last.count + 1, at: at, tried: maps.Clone(last.tried)}
 	if now.tried == nil {
 		now.tried = map[string]attempt{}
 	}
-	now.tried[one.To] = attempt{now.at, refused, c.traits(one.To)}
+	now.tried[one.To] = attempt{now.at, refused, target}
 	if len(now.tried) > maxTried {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(now.tried)), func(a, b string) int {
 			return cmp.Or(now.tried[a].at.Compare(now.tried[b].at), cmp.Compare(a, b))
 		})
 		delete(now.tried, oldest)
 	}
-	c.failures[one.Container] = now
+	f[one.Container] = now
 }
 
 // tried returns the targets that refused a container and have not changed since, and those to which it did
-// not move for another reason.
-func (c *cluster) tried(container string) (refused, failed []string) {
-	for target, one := range c.failures[container].tried {
+// not move for another reason. now returns the traits of a target.
+func (f failures) tried(container string, now func(target string) traits) (refused, failed []string) {
+	for target, one := range f[container].tried {
 		switch {
-		case one.target.changed(c.traits(target)):
+		case one.target.changed(now(target)):
 		case one.refused:
 			refused = append(refused, target)
 		default:
@@ -98,8 +101,7 @@ func (c *cluster) tried(container string) (refused, failed []string) {
 	return refused, failed
 }
 
-// forgetFailures forgets old ones.
-func (c *cluster) forgetFailures() {
-	now := c.now()
-	maps.DeleteFunc(c.failures, func(_ string, one failure) bool { return now.Sub(one.at) > failuresGoodFor })
+// forget forgets old ones.
+func (f failures) forget(now time.Time) {
+	maps.DeleteFunc(f, func(_ string, one failure) bool { return now.Sub(one.at) > failuresGoodFor })
 }

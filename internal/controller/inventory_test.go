@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/godwit/godwit/internal/api"
-	"github.com/godwit/godwit/internal/controller/decide"
 )
 
 // TestPlaces: what is counted and sorted while nodes come, change and come again is what they say.
@@ -75,20 +74,20 @@ func TestPlaces(t *testing.T) {
 
 // TestSelectors: as many selectors as containers make up are not all remembered, and none is mistaken.
 func TestSelectors(t *testing.T) {
-	c := &cluster{selectors: map[string]decide.Selector{}}
+	read := selectors{}
 	for i := range 2*keptSelectors + 7 {
 		text := fmt.Sprint("zone=", i)
 		for range 2 {
-			if got := c.selector(text).String(); got != text {
+			if got := read.read(text).String(); got != text {
 				t.Fatalf("%q is read as %q", text, got)
 			}
 		}
 	}
-	if len(c.selectors) != 7 {
-		t.Errorf("%d are remembered", len(c.selectors))
+	if len(read) != 7 {
+		t.Errorf("%d are remembered", len(read))
 	}
 	for range 2 {
-		if c.selector("") != nil || c.selector("no selector") != nil {
+		if read.read("") != nil || read.read("no selector") != nil {
 			t.Error("a selector that cannot be read allows few nodes")
 		}
 	}

@@ -56,21 +56,22 @@ func (c *cluster) loop(ctx context.Context) error {
 func (c *cluster) round(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	failed := errors.Join(c.sweepTokens(ctx), c.dropStale(ctx))
+	failed := errors.Join(c.tokens.sweep(ctx), c.dropStale(ctx))
 	if errors.Is(failed, store.ErrNotLeader) {
 		return failed
 	}
-	c.forgetFailures()
+	c.failures.forget(c.now())
 	v := c.world()
-	c.recommended, c.obstacles = nil, map[string][]string{}
+	c.advice.recommended, c.advice.obstacles = nil, map[string][]string{}
 	var wanted []decide.Intent
 	for _, one := range decide.Decide(v.World, c.now()) {
 		from := v.Nodes[v.Containers[one.Container].Node].Name
 		switch {
 		case !one.Possible():
-			c.obstacles[from] = append(c.obstacles[from], v.Containers[one.Container].Name+": "+one.Reason)
+			c.advice.obstacles[from] = append(c.advice.obstacles[from],
+				v.Containers[one.Container].Name+": "+one.Reason)
 		case one.Recommended:
-			c.recommended = append(c.recommended, recommendation(v, one))
+			c.advice.recommended = append(c.advice.recommended, recommendation(v, one))
 		default:
 			wanted = append(wanted, one)
 		}
@@ -187,9 +188,9 @@ func (c *cluster) begin(ctx context.Context) error {
 	begin, waiting := c.queue.Next(func(node string) bool {
 		return c.live[node] != nil && c.live[node].session != nil
 	})
-	c.waits = map[string]string{}
+	c.advice.waits = map[string]string{}
 	for _, one := range waiting {
-		c.waits[one.Job.ID] = one.For
+		c.advice.waits[one.Job.ID] = one.For
 	}
 	for len(begin) > 0 {
 		n := min(len(begin), batch)
@@ -219,7 +220,7 @@ func (c *cluster) send(job executor.Job) {
 		return
 	}
 	select {
-	case live.session.commands <- message(c.queue.Command(job, c.term.Epoch())):
+	case live.session.commands <- message(c.queue.Command(job, c.records.term.Epoch())):
 	default:
 		c.log.Warn("a node takes no commands; it gets them when it connects again", "node", job.From)
 	}

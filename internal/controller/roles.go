@@ -58,24 +58,24 @@ func (c *callers) may(ctx context.Context, method string) error {
 
 // record keeps a user's call in the audit log. The call is over, so an entry that cannot be written does not
 // fail it.
-func (c *cluster) record(ctx context.Context, method string, request any, failed error) {
+func (c *callers) record(ctx context.Context, method string, request any, failed error) {
 	caller, is := ctx.Value(userKey{}).(user)
-	if !is || c.callers.needed(method) == store.Viewer || status.Code(failed) == codes.ResourceExhausted {
+	if !is || c.needed(method) == store.Viewer || status.Code(failed) == codes.ResourceExhausted {
 		return // a call too many did nothing, and there may be thousands
 	}
 	entry := audit.Entry{Method: path.Base(method), User: caller.name, Object: objectOf(request)}
 	if failed != nil {
 		entry.Outcome, entry.Error = status.Code(failed).String(), api.Plain(failed)
 	}
-	log := c.callers.done
+	log := c.done
 	if status.Code(failed) == codes.PermissionDenied {
-		log = c.callers.refused
+		log = c.refused
 	}
 	c.keep(ctx, log, entry)
 }
 
 // keep writes an entry of the audit log.
-func (c *cluster) keep(ctx context.Context, log *audit.Log, entry audit.Entry) {
+func (c *callers) keep(ctx context.Context, log *audit.Log, entry audit.Entry) {
 	entry.Time = time.Now().UTC()
 	if entry.Outcome == "" {
 		entry.Outcome = "ok"

@@ -136,7 +136,8 @@ func TestRoot(t *testing.T) {
 	defer w.stop()
 	admin := &adminService{cluster: w.cluster}
 	call := func(request *api.CreateTokenRequest) error {
-		_, err := w.cluster.asRoot(t.Context(), request, &grpc.UnaryServerInfo{FullMethod: "/x/CreateToken"},
+		_, err := w.cluster.callers.asRoot(t.Context(), request,
+			&grpc.UnaryServerInfo{FullMethod: "/x/CreateToken"},
 			func(ctx context.Context, request any) (any, error) {
 				return admin.CreateToken(ctx, request.(*api.CreateTokenRequest))
 			})
@@ -171,8 +172,8 @@ func TestAuditCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	c := &cluster{log: slog.New(slog.NewTextHandler(&log, nil))}
-	c.callers = newCallers(Config{AuditDir: file}, defaultBounds(), nil)
+	config := Config{AuditDir: file, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	c := newCallers(config, defaultBounds(), nil, time.Now)
 	info := &grpc.UnaryServerInfo{FullMethod: "/x/Move"}
 	if _, err := c.asRoot(t.Context(), &api.MoveRequest{Container: "web", Node: "b"}, info,
 		func(context.Context, any) (any, error) { return nil, nil }); err != nil {

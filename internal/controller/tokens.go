@@ -9,7 +9,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -35,9 +37,21 @@ const (
 	sweepEvery     = time.Minute
 )
 
-// createToken makes a token, of which the store has only a hash.
-func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenRequest) (string, error) {
-	record := store.Token{Kind: store.TokenKind(request.Kind), Name: request.Name, Created: c.now().UTC()}
+// tokens makes and removes the tokens of the book, in the store first.
+type tokens struct {
+	book        *tokenBook
+	records     records
+	cluster     sync.Locker // of what the cluster knows: a node that joins spends a token
+	watchers    *watchers
+	log         *slog.Logger
+	now         func() time.Time
+	fingerprint pinned.Fingerprint // of the controller's certificate
+	swept       time.Time          // when useless tokens were last removed
+}
+
+// create makes a token, of which the store has only a hash.
+func (t *tokens) create(ctx context.Context, request *api.CreateTokenRequest) (string, error) {
+	record := store.Token{Kind: store.TokenKind(request.Kind), Name: request.Name, Created: t.now().UTC()}
 	role, err := store.ParseRole(request.Role)
 	if err != nil {
 		return "", err
@@ -63,47 +77,47 @@ func (c *cluster) createToken(ctx context.Context, request *api.CreateTokenReque
 	if lifetime > 0 {
 		record.Expires = record.Created.Add(lifetime)
 	}
-	token, err := pinned.NewToken(c.fingerprint)
+	token, err := pinned.NewToken(t.fingerprint)
 	if err != nil {
 		return "", err
 	}
 	record.Hash = pinned.Hash(token.Secret())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.makeRoom(ctx); err != nil {
+	t.cluster.Lock()
+	defer t.cluster.Unlock()
+	if err := t.makeRoom(ctx); err != nil {
 		return "", err
 	}
-	if err := write(ctx, c, store.KindToken, record.Hash, record); err != nil {
+	if err := t.records.put(ctx, store.KindToken, record.Hash, record); err != nil {
 		return "", err
 	}
-	c.callers.tokens.put(record)
+	t.book.put(record)
 	return token.String(), nil
 }
 
 // makeRoom removes useless tokens if there are as many tokens as there may be. Error: none is useless.
-func (c *cluster) makeRoom(ctx context.Context) error {
-	all := c.callers.tokens.all()
+func (t *tokens) makeRoom(ctx context.Context) error {
+	all := t.book.all()
 	if len(all) < maxTokens {
 		return nil
 	}
 	useless := slices.DeleteFunc(all, func(one store.Token) bool {
-		return tokenState(one, c.now()) == tokenValid
+		return tokenState(one, t.now()) == tokenValid
 	})
 	if len(useless) == 0 {
 		return fmt.Errorf("there are %d tokens, which is the limit; remove some with godwit-controller "+
 			"token rm", maxTokens)
 	}
-	return c.dropTokens(ctx, useless)
+	return t.drop(ctx, useless)
 }
 
-// sweepTokens removes tokens that have been useless for a while.
-func (c *cluster) sweepTokens(ctx context.Context) error {
-	now := c.now()
-	if now.Sub(c.swept) < sweepEvery {
+// sweep removes tokens that have been useless for a while.
+func (t *tokens) sweep(ctx context.Context) error {
+	now := t.now()
+	if now.Sub(t.swept) < sweepEvery {
 		return nil
 	}
-	c.swept = now
-	return c.dropTokens(ctx, slices.DeleteFunc(c.callers.tokens.all(), func(one store.Token) bool {
+	t.swept = now
+	return t.drop(ctx, slices.DeleteFunc(t.book.all(), func(one store.Token) bool {
 		if one.Kind == store.UserToken {
 			return !one.Expired(now.Add(-keepUserTokens))
 		}
@@ -111,21 +125,21 @@ func (c *cluster) sweepTokens(ctx context.Context) error {
 	}))
 }
 
-// dropTokens removes tokens. Those that could not be removed are useful as before.
-func (c *cluster) dropTokens(ctx context.Context, all []store.Token) error {
+// drop removes tokens. Those that could not be removed are useful as before.
+func (t *tokens) drop(ctx context.Context, all []store.Token) error {
 	for part := range slices.Chunk(all, store.MaxChanges) {
 		var changes []store.Change
 		for _, one := range part {
 			changes = append(changes, store.Remove(store.KindToken, one.Hash))
 		}
-		if err := c.store.Commit(context.WithoutCancel(ctx), c.term, changes...); err != nil {
+		if err := t.records.commit(ctx, changes...); err != nil {
 			return fmt.Errorf("remove tokens: %w", err)
 		}
 		for _, one := range part {
-			c.callers.tokens.drop(one)
-			c.log.Info("token removed", "token", tokenID(one), "kind", one.Kind, "name", one.Name)
+			t.book.drop(one)
+			t.log.Info("token removed", "token", tokenID(one), "kind", one.Kind, "name", one.Name)
 		}
-		c.wake()
+		t.watchers.wake()
 	}
 	return nil
 }
@@ -149,9 +163,9 @@ func tokenState(one store.Token, now time.Time) string {
 	return tokenValid
 }
 
-func (c *cluster) describeToken(one store.Token) *api.TokenRecord {
+func (t *tokens) describe(one store.Token) *api.TokenRecord {
 	told := &api.TokenRecord{
-		Id: tokenID(one), Kind: string(one.Kind), Name: one.Name, State: tokenState(one, c.now()),
+		Id: tokenID(one), Kind: string(one.Kind), Name: one.Name, State: tokenState(one, t.now()),
 		CreatedUnixNanoseconds: one.Created.UnixNano(),
 	}
 	if one.Kind == store.UserToken {
@@ -163,12 +177,12 @@ func (c *cluster) describeToken(one store.Token) *api.TokenRecord {
 	return told
 }
 
-// removeTokens removes the token with an id, or all tokens of a user. Streams that began with them end.
-func (c *cluster) removeTokens(ctx context.Context, reference string) ([]store.Token, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// remove removes the token with an id, or all tokens of a user. Streams that began with them end.
+func (t *tokens) remove(ctx context.Context, reference string) ([]store.Token, error) {
+	t.cluster.Lock()
+	defer t.cluster.Unlock()
 	var byID, byName []store.Token
-	for _, one := range c.callers.tokens.all() {
+	for _, one := range t.book.all() {
 		if tokenID(one) == reference {
 			byID = append(byID, one)
 		}
@@ -185,7 +199,7 @@ func (c *cluster) removeTokens(ctx context.Context, reference string) ([]store.T
 			"that name; godwit-controller token ls lists them", reference)
 	}
 	removed := slices.Concat(byID, byName)
-	if err := c.dropTokens(ctx, removed); err != nil {
+	if err := t.drop(ctx, removed); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return removed, nil
@@ -200,17 +214,20 @@ func shownBy(ctx context.Context) ([]*x509.Certificate, error) {
 	return shown.State.PeerCertificates, nil
 }
 
-// verify checks a node's certificate against the authorities that the controller trusts.
-func (c *cluster) verify(shown []*x509.Certificate) (identity.Peer, error) {
+// authorities are those that the controller trusts, by fingerprint.
+type authorities map[string]store.Authority
+
+// verify checks a node's certificate against the authorities.
+func (a authorities) verify(shown []*x509.Certificate, now time.Time) (identity.Peer, error) {
 	roots := x509.NewCertPool()
-	for _, one := range c.state.Authorities {
+	for _, one := range a {
 		certificate, err := x509.ParseCertificate(one.Certificate)
 		if err != nil {
 			return identity.Peer{}, fmt.Errorf("read an authority: %w", err)
 		}
 		roots.AddCert(certificate)
 	}
-	return verifyBy(shown[0], roots, c.now())
+	return verifyBy(shown[0], roots, now)
 }
 
 func verifyBy(leaf *x509.Certificate, roots *x509.CertPool, now time.Time) (identity.Peer, error) {
@@ -243,7 +260,7 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	case token.Expired(c.now()):
 		return "", errors.New("the token has expired; make another with godwit-controller token node")
 	}
-	authority, changes, err := c.authorityOf(shown)
+	authority, changes, err := authorities(c.state.Authorities).issuer(shown)
 	if err != nil {
 		return "", err
 	}
@@ -266,8 +283,7 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = c.store.Commit(context.WithoutCancel(ctx), c.term, append(changes, spent, joined)...)
-	if err != nil {
+	if err := c.records.commit(ctx, append(changes, spent, joined)...); err != nil {
 		return "", err
 	}
 	c.callers.tokens.put(token)
@@ -276,18 +292,18 @@ func (c *cluster) join(ctx context.Context, secret string) (string, error) {
 	return node.Name, nil
 }
 
-// authorityOf finds the authority that issued a node's certificate. changes make it trusted, if it is the
+// issuer finds the authority that issued a node's certificate. changes make it trusted, if it is the
 // first.
-func (c *cluster) authorityOf(shown []*x509.Certificate) (*x509.Certificate, []store.Change, error) {
+func (a authorities) issuer(shown []*x509.Certificate) (*x509.Certificate, []store.Change, error) {
 	for _, one := range shown[1:] {
 		if !one.IsCA || shown[0].CheckSignatureFrom(one) != nil {
 			continue
 		}
-		if known, found := c.state.Authorities[fingerprintOf(one)]; found &&
+		if known, found := a[fingerprintOf(one)]; found &&
 			bytes.Equal(known.Certificate, one.Raw) {
 			return one, nil, nil
 		}
-		if len(c.state.Authorities) > 0 {
+		if len(a) > 0 {
 			return nil, nil, errors.New("this controller is for the nodes of another cluster; give " +
 				"these nodes a " +
 				"controller of their own")
@@ -313,7 +329,7 @@ type adminService struct {
 // CreateToken makes a token.
 func (s *adminService) CreateToken(ctx context.Context, request *api.CreateTokenRequest) (
 	*api.CreateTokenReply, error) {
-	token, err := s.cluster.createToken(ctx, request)
+	token, err := s.cluster.tokens.create(ctx, request)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -324,7 +340,7 @@ func (s *adminService) CreateToken(ctx context.Context, request *api.CreateToken
 func (s *adminService) ListTokens(context.Context, *api.ListTokensRequest) (*api.ListTokensReply, error) {
 	reply := &api.ListTokensReply{}
 	for _, one := range s.cluster.callers.tokens.all() {
-		reply.Tokens = append(reply.Tokens, s.cluster.describeToken(one))
+		reply.Tokens = append(reply.Tokens, s.cluster.tokens.describe(one))
 	}
 	return reply, nil
 }
@@ -332,13 +348,13 @@ func (s *adminService) ListTokens(context.Context, *api.ListTokensRequest) (*api
 // RemoveToken makes tokens useless.
 func (s *adminService) RemoveToken(ctx context.Context, request *api.RemoveTokenRequest) (
 	*api.RemoveTokenReply, error) {
-	removed, err := s.cluster.removeTokens(ctx, request.Reference)
+	removed, err := s.cluster.tokens.remove(ctx, request.Reference)
 	if err != nil {
 		return nil, err
 	}
 	reply := &api.RemoveTokenReply{}
 	for _, one := range removed {
-		reply.Tokens = append(reply.Tokens, s.cluster.describeToken(one))
+		reply.Tokens = append(reply.Tokens, s.cluster.tokens.describe(one))
 	}
 	return reply, nil
 }

@@ -110,7 +110,7 @@ func TestUselessTokensGo(t *testing.T) {
 	w.join(t, ids[0])
 	w.token(t, "node", "late")
 	w.token(t, "user", "anna")
-	if _, err := w.cluster.createToken(t.Context(), &api.CreateTokenRequest{Kind: "user", Name: "ben",
+	if _, err := w.cluster.tokens.create(t.Context(), &api.CreateTokenRequest{Kind: "user", Name: "ben",
 		TtlSeconds: 60}); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestTooManyTokens(t *testing.T) {
 		hash := fmt.Sprintf("%064d", i)
 		book.put(store.Token{Hash: hash, Kind: store.UserToken, Name: "x", Created: now})
 	}
-	_, err := w.cluster.createToken(t.Context(), &api.CreateTokenRequest{Kind: "node"})
+	_, err := w.cluster.tokens.create(t.Context(), &api.CreateTokenRequest{Kind: "node"})
 	if err == nil || !strings.Contains(err.Error(), "remove some with godwit-controller token rm") {
 		t.Errorf("a token too many: %v", err)
 	}
@@ -165,17 +165,17 @@ func TestTooManyTokens(t *testing.T) {
 	if got := len(book.all()); got != maxTokens-150+1 {
 		t.Errorf("%d tokens are left", got)
 	}
-	if err := w.cluster.term.Resign(t.Context()); err != nil {
+	if err := w.cluster.records.term.Resign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.cluster.removeTokens(t.Context(), "x"); status.Code(err) != codes.Unavailable ||
+	if _, err := w.cluster.tokens.remove(t.Context(), "x"); status.Code(err) != codes.Unavailable ||
 		!strings.Contains(err.Error(), store.ErrNotLeader.Error()) {
 		t.Errorf("removed without a leader: %v", err)
 	}
 	if got := len(book.all()); got != maxTokens-150+1 {
 		t.Errorf("%d tokens are left", got)
 	}
-	if _, err := w.cluster.createToken(t.Context(), &api.CreateTokenRequest{Kind: "node"}); !errors.Is(err,
+	if _, err := w.cluster.tokens.create(t.Context(), &api.CreateTokenRequest{Kind: "node"}); !errors.Is(err,
 		store.ErrNotLeader) {
 		t.Errorf("made without a leader: %v", err)
 	}
@@ -188,7 +188,7 @@ func TestAmbiguousToken(t *testing.T) {
 	w.token(t, "user", "anna")
 	id := tokenID(w.cluster.callers.tokens.all()[0])
 	secret := w.token(t, "user", id).Secret()
-	if _, err := w.cluster.removeTokens(t.Context(), id); status.Code(err) != codes.FailedPrecondition {
+	if _, err := w.cluster.tokens.remove(t.Context(), id); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("%v", err)
 	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+secret)

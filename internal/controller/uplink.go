@@ -33,7 +33,7 @@ func (s *uplinkService) Join(ctx context.Context, request *api.UplinkJoinRequest
 		return nil, status.Error(codes.PermissionDenied, err.Error())
 	}
 	s.cluster.log.Info("node joined", "node", name)
-	s.cluster.keep(ctx, s.cluster.callers.done, audit.Entry{Method: "Join", Node: name})
+	s.cluster.callers.keep(ctx, s.cluster.callers.done, audit.Entry{Method: "Join", Node: name})
 	s.cluster.kick()
 	return &api.UplinkJoinReply{}, nil
 }
@@ -45,21 +45,21 @@ func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	if err := c.knownNode(stream.Context(), name); err != nil {
+	if err := c.callers.knownNode(stream.Context(), name); err != nil {
 		return err
 	}
-	whole, err := c.whole(stream)
+	told, err := whole(stream, c.bounds.node)
 	if err != nil {
 		return c.refuse(name, err)
 	}
-	mine := c.arrive(name, whole)
+	mine := c.arrive(name, told)
 	defer c.leave(name, mine)
-	if err := stream.Send(&api.Down{Epoch: c.term.Epoch()}); err != nil {
+	if err := stream.Send(&api.Down{Epoch: c.records.term.Epoch()}); err != nil {
 		return err
 	}
 	c.kick()
 	heard := guard.Go(func() error { return c.hear(stream, name, mine) })
-	expires := time.NewTimer(c.validFor(stream.Context()))
+	expires := time.NewTimer(validFor(stream.Context(), c.now()))
 	defer expires.Stop()
 	for {
 		select {
@@ -81,16 +81,16 @@ func (s *uplinkService) Connect(stream grpc.BidiStreamingServer[api.Up, api.Down
 }
 
 // validFor is how long the certificate of a node that has been verified is still valid.
-func (c *cluster) validFor(ctx context.Context) time.Duration {
+func validFor(ctx context.Context, now time.Time) time.Duration {
 	shown, err := shownBy(ctx)
 	if err != nil {
 		return 0
 	}
-	return shown[0].NotAfter.Sub(c.now())
+	return shown[0].NotAfter.Sub(now)
 }
 
 // whole receives the state of a node that connects, in as many parts as it has.
-func (c *cluster) whole(stream grpc.BidiStreamingServer[api.Up, api.Down]) (inventory, error) {
+func whole(stream grpc.BidiStreamingServer[api.Up, api.Down], most said) (inventory, error) {
 	var told inventory
 	first, err := stream.Recv()
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *cluster) whole(stream grpc.BidiStreamingServer[api.Up, api.Down]) (inve
 	}
 	told.take(first.State)
 	for more := first.State.More; ; {
-		if err := told.within(c.bounds.node); err != nil {
+		if err := told.within(most); err != nil {
 			return told, status.Error(codes.ResourceExhausted, err.Error())
 		}
 		if !more {
@@ -226,7 +226,7 @@ func (c *cluster) nodeOf(ctx context.Context) (string, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	peer, err := c.verify(shown)
+	peer, err := authorities(c.state.Authorities).verify(shown, c.now())
 	if err != nil {
 		return "", err
 	}

@@ -50,7 +50,7 @@ func (c *cluster) describeNode(name string) *api.ClusterNode {
 	wanted := c.state.Nodes[name]
 	node := &api.ClusterNode{
 		Name: name, State: string(wanted.State), Labels: maps.Clone(wanted.Labels),
-		Obstacles: c.obstacles[name],
+		Obstacles: c.advice.obstacles[name],
 	}
 	if why := c.refused[name]; why != "" {
 		node.Obstacles = append(slices.Clone(node.Obstacles),
@@ -169,7 +169,7 @@ func (s *userService) Intents(context.Context, *api.IntentsRequest) (*api.Intent
 	c := s.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	reply := &api.IntentsReply{Intents: slices.Clone(c.recommended)}
+	reply := &api.IntentsReply{Intents: slices.Clone(c.advice.recommended)}
 	all := slices.SortedFunc(maps.Values(c.state.Intents), func(a, b store.Intent) int {
 		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
 	})
@@ -183,7 +183,7 @@ func (c *cluster) describeIntent(one store.Intent) *api.Intent {
 	told := &api.Intent{
 		Id: one.ID, Container: one.Container, Name: one.Name, From: one.From, To: one.To, Cause: one.Cause,
 		Reason: one.Reason, Priority: int32(one.Priority), State: string(one.State),
-		WaitsFor: c.waits[one.ID],
+		WaitsFor: c.advice.waits[one.ID],
 		Error:    one.Error, CreatedUnixNanoseconds: one.Created.UnixNano(), DowntimeSeconds: one.Downtime,
 		TotalSeconds: one.Total, CancelledBy: one.CancelledBy, CancelError: one.CancelError,
 	}
@@ -200,9 +200,9 @@ func (s *userService) WatchIntent(request *api.WatchIntentRequest,
 	for {
 		c.mu.Lock()
 		one, err := c.intent(request.Id)
-		told, changed := c.describeIntent(one), c.changed
+		told, changed := c.describeIntent(one), c.watchers.changed
 		c.mu.Unlock()
-		if err := c.stillMay(stream.Context()); err != nil {
+		if err := c.callers.stillMay(stream.Context()); err != nil {
 			return err
 		}
 		if err != nil {
@@ -233,7 +233,7 @@ func (s *userService) SetNode(ctx context.Context, request *api.SetNodeRequest) 
 	if err := c.changeNode(&node, request, userOf(ctx)); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if err := write(ctx, c, store.KindNode, node.Name, node); err != nil {
+	if err := c.records.put(ctx, store.KindNode, node.Name, node); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	c.state.Nodes[node.Name] = node

@@ -104,10 +104,10 @@ func (c *cluster) describe(v *view, one *api.NodeContainer, node int, busy bool)
 	}
 	if last, found := c.failures[one.Id]; found {
 		d.NotBefore = last.notBefore()
-		refused, failed := c.tried(one.Id)
+		refused, failed := c.failures.tried(one.Id, c.traits)
 		d.Refused, d.Failed = v.indexes(refused), v.indexes(failed)
 	}
-	d.Nodes = c.selector(one.Labels[labelNodes])
+	d.Nodes = c.selectors.read(one.Labels[labelNodes])
 	if kept.Home != "" {
 		if i, found := v.index[kept.Home]; found {
 			d.Home = i
@@ -119,19 +119,22 @@ func (c *cluster) describe(v *view, one *api.NodeContainer, node int, busy bool)
 // keptSelectors bounds the selectors that are remembered: many containers have the same.
 const keptSelectors = 10_000
 
-// selector reads a selector of a label. One that cannot be read allows all nodes; ClusterContainers shows the
+// selectors are those that were read, by the text of the label.
+type selectors map[string]decide.Selector
+
+// read reads a selector of a label. One that cannot be read allows all nodes; ClusterContainers shows the
 // label.
-func (c *cluster) selector(text string) decide.Selector {
+func (s selectors) read(text string) decide.Selector {
 	if text == "" {
 		return nil
 	}
-	read, found := c.selectors[text]
+	read, found := s[text]
 	if !found {
-		if len(c.selectors) >= keptSelectors {
-			clear(c.selectors)
+		if len(s) >= keptSelectors {
+			clear(s)
 		}
 		read, _ = decide.ParseSelector(text)
-		c.selectors[text] = read
+		s[text] = read
 	}
 	return read
 }

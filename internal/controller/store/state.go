@@ -91,13 +91,16 @@ type Intent struct {
 	SentAt     time.Time   `json:"sent_at,omitzero"`
 	EndedAt    time.Time   `json:"ended_at,omitzero"`
 	Error      string      `json:"error,omitempty"`
-	// CancelledBy is the user who wants a move to be cancelled that may have begun, and CancelError is why
-	// the source goes on.
-	CancelledBy string  `json:"cancelled_by,omitempty"`
-	CancelError string  `json:"cancel_error,omitempty"`
-	Bytes       int64   `json:"bytes,omitempty"` // expected memory to send
-	Downtime    float64 `json:"downtime_seconds,omitempty"`
-	Total       float64 `json:"total_seconds,omitempty"`
+	Cancellation
+	Bytes    int64   `json:"bytes,omitempty"` // expected memory to send
+	Downtime float64 `json:"downtime_seconds,omitempty"`
+	Total    float64 `json:"total_seconds,omitempty"`
+}
+
+// Cancellation of a move that may have begun.
+type Cancellation struct {
+	CancelledBy string `json:"cancelled_by,omitempty"` // the user who wants it
+	CancelError string `json:"cancel_error,omitempty"` // why the source goes on
 }
 
 // TokenKind is what a token is for.

@@ -51,7 +51,7 @@ func TestAnAuthorityRenewsAcrossAJumpOfItsClock(t *testing.T) {
 	ahead := time.Now().Add(365 * 24 * time.Hour)
 	wrong, err := issue(a.certificate, a.key, key.Public(), Peer{Name: "a", Number: 1}, ahead, time.Time{})
 	if err == nil {
-		err = c.first.replaceCertificate(key, wrong, a.certificate)
+		err = c.first.current.replace(c.first.dir, key, wrong, a.certificate)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func authorityOf(t testing.TB, id *Identity) *Authority {
 // roots returns the authorities that a node trusts.
 func roots(id *Identity) *x509.CertPool {
 	pool := x509.NewCertPool()
-	for _, authority := range id.authorities() {
+	for _, authority := range id.trust.Load().authorities() {
 		pool.AddCert(authority)
 	}
 	return pool

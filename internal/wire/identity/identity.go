@@ -31,12 +31,22 @@ type Identity struct {
 
 	dir     string
 	trust   atomic.Pointer[trust]
-	held    atomic.Pointer[x509.Certificate] // the authority in ca.pem, which may be an old one; nil: none
-	current atomic.Pointer[tls.Certificate]
+	held    heldAuthority
+	current ownCertificate
 	revoked revoked
 	conns   connections
 	// changing is locked while trust changes.
 	changing sync.Mutex
+}
+
+// heldAuthority is the authority in ca.pem, which may be an old one; nil: none.
+type heldAuthority struct {
+	atomic.Pointer[x509.Certificate]
+}
+
+// ownCertificate is this node's certificate, as in node.pem.
+type ownCertificate struct {
+	atomic.Pointer[tls.Certificate]
 }
 
 // record is identity/node.json.
@@ -195,7 +205,7 @@ func Load(state string) (*Identity, error) {
 	if err := errors.Join(r.Validate(), CheckPool(r.Pool), identity.loadCertificate()); err != nil {
 		return nil, fmt.Errorf("read this node's identity: %w", err)
 	}
-	identity.loadRevocations()
+	identity.revoked.load(dir, identity.trust.Load())
 	return identity, nil
 }
 
@@ -243,10 +253,10 @@ func (i *Identity) Expires() time.Time { return i.Certificate().Leaf.NotAfter }
 
 // Authority opens the CA if this node has it. Errors: ErrNotAuthority, ErrRevocationsUnread.
 func (i *Identity) Authority() (*Authority, error) {
-	if err := i.revocationsKnown(); err != nil {
+	if err := i.revoked.known(); err != nil {
 		return nil, err
 	}
-	authority, err := openAuthority(i.authorityDir())
+	authority, err := openAuthority(authorityDir(i.dir))
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +264,7 @@ func (i *Identity) Authority() (*Authority, error) {
 		return nil, fmt.Errorf("%w: this node has an old key; run `godwit node promote %s` on a node with "+
 			"the new key", ErrNotAuthority, i.Node.Name)
 	}
-	authority.refused = i.checkRemoved
+	authority.refused = i.revoked.checkRemoved
 	return authority, nil
 }
 
@@ -269,16 +279,14 @@ func (i *Identity) Current() bool {
 	return bytes.Equal(i.Certificate().Certificate[1], i.trust.Load().newest().Raw)
 }
 
-// authorities returns the certificates by which this node checks signatures of others.
-func (i *Identity) authorities() []*x509.Certificate { return i.trust.Load().authorities() }
-
-// replaceCertificate makes a renewed certificate durable and uses it from now on.
-func (i *Identity) replaceCertificate(key crypto.Signer, certificate, authority *x509.Certificate) error {
+// replace makes a renewed certificate durable and uses it from now on.
+func (o *ownCertificate) replace(dir string, key crypto.Signer, certificate,
+	authority *x509.Certificate) error {
 	pair, err := encodePair(key, certificate, authority)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(i.dir, "node.pem")
+	path := filepath.Join(dir, "node.pem")
 	if err := writeFile(path, pair); err != nil {
 		return err
 	}
@@ -286,6 +294,6 @@ func (i *Identity) replaceCertificate(key crypto.Signer, certificate, authority 
 	if err != nil {
 		return err
 	}
-	i.current.Store(loaded)
+	o.Store(loaded)
 	return nil
 }

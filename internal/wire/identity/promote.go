@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,10 +97,10 @@ func (i *Identity) TakeAuthority(data []byte) error {
 		return nil
 	}
 	if i.held.Load() != nil { // from before a rollover: it keeps its numbers, and gets the new key
-		if err := writeFile(filepath.Join(i.authorityDir(), "ca.pem"), handover.Pair); err != nil {
+		if err := writeFile(filepath.Join(authorityDir(i.dir), "ca.pem"), handover.Pair); err != nil {
 			return fmt.Errorf("take the authority: %w", err)
 		}
-		return i.loadHeld()
+		return i.held.load(i.dir)
 	}
 	dir, err := os.MkdirTemp(i.dir, ".ca-*") // made with mode 0700
 	if err != nil {
@@ -110,23 +111,23 @@ func (i *Identity) TakeAuthority(data []byte) error {
 	err = errors.Join(writeFile(filepath.Join(dir, "ca.pem"), handover.Pair),
 		writeJSON(filepath.Join(dir, "state.json"), state))
 	if err == nil {
-		err = os.Rename(dir, i.authorityDir())
+		err = os.Rename(dir, authorityDir(i.dir))
 	}
 	if err != nil {
 		return fmt.Errorf("take the authority: %w", err)
 	}
-	return errors.Join(syncDir(i.dir), i.loadHeld())
+	return errors.Join(syncDir(i.dir), i.held.load(i.dir))
 }
 
-// loadHeld records which authority's key this node has, after it took or dropped one.
-func (i *Identity) loadHeld() error {
-	pair, err := loadPair(filepath.Join(i.authorityDir(), "ca.pem"))
+// load records which authority's key this node has, after it took or dropped one.
+func (h *heldAuthority) load(dir string) error {
+	pair, err := loadPair(filepath.Join(authorityDir(dir), "ca.pem"))
 	if isNotExist(err) {
-		i.held.Store(nil)
+		h.Store(nil)
 		return nil
 	}
 	if err == nil {
-		i.held.Store(pair.Leaf)
+		h.Store(pair.Leaf)
 	}
 	return err
 }
@@ -164,10 +165,11 @@ func (i *Identity) DropAuthority(data []byte) (rest []byte, err error) {
 	if err := json.Unmarshal(data, &order); err != nil {
 		return nil, fmt.Errorf("decode an order to give the authority up: %w", err)
 	}
-	if err := i.checkOrder(order, time.Now()); err != nil {
+	self := Peer{Name: i.Node.Name, Number: i.Node.Number}
+	if err := order.check(self, i.trust.Load().newest(), time.Now()); err != nil {
 		return nil, err
 	}
-	authority, err := openAuthority(i.authorityDir()) // even if it is from before a rollover
+	authority, err := openAuthority(authorityDir(i.dir)) // even if it is from before a rollover
 	if errors.Is(err, ErrNotAuthority) {
 		return []byte("[]"), nil // it was done before
 	}
@@ -182,20 +184,20 @@ func (i *Identity) DropAuthority(data []byte) (rest []byte, err error) {
 		return nil, err
 	}
 	aside := filepath.Join(i.dir, ".ca-dropped")
-	if err := errors.Join(os.RemoveAll(aside), os.Rename(i.authorityDir(), aside),
+	if err := errors.Join(os.RemoveAll(aside), os.Rename(authorityDir(i.dir), aside),
 		os.RemoveAll(aside)); err != nil {
 		return nil, fmt.Errorf("give the authority up: %w", err)
 	}
-	return rest, errors.Join(syncDir(i.dir), i.loadHeld())
+	return rest, errors.Join(syncDir(i.dir), i.held.load(i.dir))
 }
 
-func (i *Identity) checkOrder(order DemotionOrder, now time.Time) error {
-	key, ok := i.trust.Load().newest().PublicKey.(*ecdsa.PublicKey)
-	if !ok || order.Peer != (Peer{Name: i.Node.Name, Number: i.Node.Number}) ||
-		!ecdsa.VerifyASN1(key, order.signed(), order.Signature) {
+// check refuses an order for another node, one that the authority has not signed, and an old one.
+func (o DemotionOrder) check(node Peer, authority *x509.Certificate, now time.Time) error {
+	key, ok := authority.PublicKey.(*ecdsa.PublicKey)
+	if !ok || o.Peer != node || !ecdsa.VerifyASN1(key, o.signed(), o.Signature) {
 		return errors.New("the order to give the authority up is not signed by it, or is for another node")
 	}
-	if skew := now.Sub(order.Time); skew.Abs() > maxClockSkew {
+	if skew := now.Sub(o.Time); skew.Abs() > maxClockSkew {
 		return fmt.Errorf("%w: the order to give the authority up is %s old by this node's clock",
 			ErrClockSkew, skew.Round(time.Second))
 	}
@@ -230,4 +232,4 @@ func (i *Identity) TakeNumbersBack(from Peer, rest []byte) error {
 	})
 }
 
-func (i *Identity) authorityDir() string { return filepath.Join(i.dir, "ca") }
+func authorityDir(dir string) string { return filepath.Join(dir, "ca") }

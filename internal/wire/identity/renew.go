@@ -54,7 +54,7 @@ func (i *Identity) Renew(ctx context.Context, conn net.Conn) ([]Node, error) {
 		return nil, fmt.Errorf("renew the certificate of this node: %w", err)
 	}
 	_, revokeErr := i.Revoke(reply.Revoked)
-	err = errors.Join(revokeErr, i.replaceCertificate(key, certificate, authority))
+	err = errors.Join(revokeErr, i.current.replace(i.dir, key, certificate, authority))
 	return slices.Clone(reply.Nodes), err
 }
 
@@ -68,5 +68,5 @@ func (i *Identity) renewHere(key crypto.Signer) error {
 	if err != nil {
 		return fmt.Errorf("renew the certificate of this node: %w", err)
 	}
-	return i.replaceCertificate(key, certificate, authority.certificate)
+	return i.current.replace(i.dir, key, certificate, authority.certificate)
 }

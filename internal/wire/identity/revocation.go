@@ -169,18 +169,20 @@ func (v *revoked) add(list []Revocation) (fresh []Revocation) {
 }
 
 // Removed reports whether this node knows that a node was removed.
-func (i *Identity) Removed(peer Peer) bool { return i.checkRemoved(peer) != nil }
+func (i *Identity) Removed(peer Peer) bool { return i.revoked.checkRemoved(peer) != nil }
 
-func (i *Identity) checkRemoved(peer Peer) error {
-	i.revoked.mu.Lock()
-	defer i.revoked.mu.Unlock()
-	return i.revoked.removed(peer)
+// checkRemoved is removed for callers that do not hold the lock.
+func (v *revoked) checkRemoved(peer Peer) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.removed(peer)
 }
 
-func (i *Identity) revocationsKnown() error {
-	i.revoked.mu.Lock()
-	defer i.revoked.mu.Unlock()
-	return i.revoked.unread
+// known returns an error while this node does not know which nodes were removed.
+func (v *revoked) known() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.unread
 }
 
 // CheckPeer refuses a removed peer, and every peer while this node cannot read the list of removed nodes.
@@ -200,7 +202,7 @@ func (i *Identity) Revocations() []Revocation {
 
 // SignedRevocations lists the removals that this node can pass on: those signed by a trusted authority.
 func (i *Identity) SignedRevocations() []Revocation {
-	authorities := i.authorities()
+	authorities := i.trust.Load().authorities()
 	return slices.DeleteFunc(i.Revocations(), func(r Revocation) bool { return r.verify(authorities) != nil })
 }
 
@@ -216,11 +218,11 @@ func versionOf(list []Revocation) (version uint64) {
 
 // betterSigned reports whether one replaces the signature of a known removal: the newest authority signed
 // one, and not the known removal. Of two signatures by the newest authority, all nodes keep the same.
-func (i *Identity) betterSigned(one Revocation) bool {
-	newest := []*x509.Certificate{i.trust.Load().newest()}
-	i.revoked.mu.Lock()
-	known, _ := i.revoked.find(one.Number)
-	i.revoked.mu.Unlock()
+func (v *revoked) betterSigned(one Revocation, authority *x509.Certificate) bool {
+	newest := []*x509.Certificate{authority}
+	v.mu.Lock()
+	known, _ := v.find(one.Number)
+	v.mu.Unlock()
 	same := known
 	same.Signature = one.Signature
 	if bytes.Equal(known.Signature, one.Signature) || same.verify(newest) != nil {
@@ -237,10 +239,10 @@ func (i *Identity) Revoke(list []Revocation) (fresh []Revocation, err error) {
 	var failed []error
 	var signed []Revocation
 	for _, one := range list {
-		if i.Removed(Peer{Number: one.Number}) && !i.betterSigned(one) {
+		if i.Removed(Peer{Number: one.Number}) && !i.revoked.betterSigned(one, i.trust.Load().newest()) {
 			continue // this node knows it
 		}
-		if err := errors.Join(one.validate(), one.verify(i.authorities())); err != nil {
+		if err := errors.Join(one.validate(), one.verify(i.trust.Load().authorities())); err != nil {
 			failed = append(failed, err)
 			continue
 		}
@@ -280,26 +282,26 @@ func (i *Identity) KeepRevocations() (fresh []Revocation, err error) {
 	i.revoked.mu.Lock()
 	defer i.revoked.mu.Unlock()
 	if i.revoked.unread != nil {
-		fresh = i.loadRevocations() // no connection was made meanwhile
+		fresh = i.revoked.load(i.dir, i.trust.Load()) // no connection was made meanwhile
 	}
 	return fresh, i.revoked.save(i.dir)
 }
 
-// loadRevocations reads the list of removed nodes. It marks a list that it cannot read as unread instead of
-// taking it for an empty one. The caller holds revoked.mu, or no other goroutine has the Identity yet.
-func (i *Identity) loadRevocations() (fresh []Revocation) {
-	list, err := i.readRevocations()
+// load reads the list of removed nodes. It marks a list that it cannot read as unread instead of taking it for
+// an empty one. The caller holds revoked.mu, or no other goroutine has the Identity yet.
+func (v *revoked) load(dir string, t *trust) (fresh []Revocation) {
+	list, err := readRevocations(dir, t)
 	if err != nil {
-		i.revoked.unread = fmt.Errorf("%w: %w; copy %s from another node of this cluster, or write [] to it "+
-			"if no node was ever removed", ErrRevocationsUnread, err, revocationsPath(i.dir))
+		v.unread = fmt.Errorf("%w: %w; copy %s from another node of this cluster, or write [] to it "+
+			"if no node was ever removed", ErrRevocationsUnread, err, revocationsPath(dir))
 		return nil
 	}
-	i.revoked.unread = nil
-	return i.revoked.add(list)
+	v.unread = nil
+	return v.add(list)
 }
 
-func (i *Identity) readRevocations() ([]Revocation, error) {
-	data, err := readFile(revocationsPath(i.dir), maxRevocationsBytes)
+func readRevocations(dir string, t *trust) ([]Revocation, error) {
+	data, err := readFile(revocationsPath(dir), maxRevocationsBytes)
 	if isNotExist(err) {
 		return nil, nil
 	}
@@ -310,7 +312,6 @@ func (i *Identity) readRevocations() ([]Revocation, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := i.trust.Load()
 	for _, one := range list {
 		if err := one.verify(append(t.authorities(), t.past...)); err != nil {
 			return nil, err

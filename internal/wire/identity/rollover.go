@@ -52,20 +52,20 @@ func (i *Identity) RolloverStatus() RolloverStatus {
 		return status
 	}
 	status.Previous = short(t.base)
-	if plan := i.rolloverPlan(); plan != nil {
+	authority, err := i.Authority()
+	if err != nil {
+		return status
+	}
+	if plan := authority.rolloverPlan(); plan != nil {
 		status.Ends, status.Cut = plan.Ends, plan.Cut
 	}
 	return status
 }
 
 // rolloverPlan reads the plan of the rollover under way; nil: this node did not begin it, or cannot read it.
-func (i *Identity) rolloverPlan() *rolloverPlan {
-	authority, err := i.Authority()
-	if err != nil {
-		return nil
-	}
-	state, err := authority.load()
-	successor := fingerprint(authority.certificate)
+func (a *Authority) rolloverPlan() *rolloverPlan {
+	state, err := a.load()
+	successor := fingerprint(a.certificate)
 	if err != nil || state.Rollover == nil || !bytes.Equal(state.Rollover.Successor, successor[:]) {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (i *Identity) rolloverPlan() *rolloverPlan {
 func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 	i.changing.Lock()
 	defer i.changing.Unlock()
-	if err := i.revocationsKnown(); err != nil {
+	if err := i.revoked.known(); err != nil {
 		return err
 	}
 	t := i.trust.Load()
@@ -86,7 +86,7 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 		return fmt.Errorf("%w: `godwit node rollover --status` shows its progress; if the node with the new "+
 			"key is lost, --force begins another rollover", ErrRolloverUnderWay)
 	}
-	authority, err := openAuthority(i.authorityDir())
+	authority, err := openAuthority(authorityDir(i.dir))
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (i *Identity) BeginRollover(within time.Duration, cut, force bool) error {
 		return err
 	}
 	// The key before the trust: after a crash in between, loadTrust finds the key and resumes the rollover.
-	if err := writeFile(filepath.Join(i.authorityDir(), "ca.pem"), pair); err != nil {
+	if err := writeFile(filepath.Join(authorityDir(i.dir), "ca.pem"), pair); err != nil {
 		return err
 	}
 	i.held.Store(next)

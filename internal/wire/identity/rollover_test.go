@@ -371,7 +371,8 @@ func TestNoRolloverAfterTheLastVersion(t *testing.T) {
 	if err := a.BeginRollover(time.Hour, false, true); err == nil {
 		t.Error("a rollover after the last version has begun")
 	}
-	if held, err := openAuthority(a.authorityDir()); err != nil || !held.certificate.Equal(old.certificate) {
+	held, err := openAuthority(authorityDir(a.dir))
+	if err != nil || !held.certificate.Equal(old.certificate) {
 		t.Errorf("the key of the old authority is gone: %v", err)
 	}
 }

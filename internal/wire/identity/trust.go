@@ -256,7 +256,7 @@ func (i *Identity) loadTrust(first *x509.Certificate) error {
 		return fmt.Errorf("%s: %w; copy the file from another node of this cluster", trustPath(i.dir), err)
 	}
 	i.trust.Store(t)
-	held, err := loadPair(filepath.Join(i.authorityDir(), "ca.pem"))
+	held, err := loadPair(filepath.Join(authorityDir(i.dir), "ca.pem"))
 	if err != nil {
 		return nil //nolint:nilerr // no authority here, or one whose use returns the error
 	}

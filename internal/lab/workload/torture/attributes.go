@@ -2,7 +2,6 @@ package torture
 
 import (
 	"encoding/binary"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -22,40 +21,6 @@ func (w *worker) times() error {
 	}
 	return unix.UtimesNanoAt(unix.AT_FDCWD, w.anything(), []unix.Timespec{moment(), moment()},
 		unix.AT_SYMLINK_NOFOLLOW)
-}
-
-// attribute chooses an extended attribute and a valid value.
-func (w *worker) attribute() (string, []byte) {
-	switch w.random.IntN(5) {
-	case 0:
-		return "system.posix_acl_access", w.accessList()
-	case 1:
-		return "system.posix_acl_default", w.accessList()
-	case 2:
-		return "security.capability", capability()
-	case 3:
-		return fmt.Sprintf("trusted.t%d", w.random.IntN(3)), w.bytes(100)
-	default:
-		return fmt.Sprintf("user.u%d", w.random.IntN(5)), w.bytes(1000)
-	}
-}
-
-// accessList returns an ACL in the kernel's format (include/uapi/linux/posix_acl_xattr.h).
-func (w *worker) accessList() []byte {
-	list := binary.LittleEndian.AppendUint32(nil, 2)
-	for _, e := range []struct {
-		tag, permissions uint16
-		id               uint32
-	}{
-		{0x01, 7, 1<<32 - 1}, {0x02, uint16(w.random.IntN(8)), uint32(w.random.IntN(5))},
-		{0x04, uint16(w.random.IntN(8)), 1<<32 - 1},
-		{0x10, 7, 1<<32 - 1}, {0x20, uint16(w.random.IntN(8)), 1<<32 - 1},
-	} {
-		list = binary.LittleEndian.AppendUint16(list, e.tag)
-		list = binary.LittleEndian.AppendUint16(list, e.permissions)
-		list = binary.LittleEndian.AppendUint32(list, e.id)
-	}
-	return list
 }
 
 // capability returns cap_net_bind_service, permitted (include/uapi/linux/capability.h, revision 2).

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -59,19 +57,13 @@ func confine(config *Config) error {
 // worker is one process. It knows nothing of the directory: it chooses paths at random, and works on
 // whatever is there.
 type worker struct {
-	Config
-	random *rand.Rand
-	piece  []byte // data to write, a different part each time
-	open   []*os.File
-	maps   [][]byte
+	chooser
+	open []*os.File
+	maps [][]byte
 }
 
 func newWorker(config Config) *worker {
-	w := &worker{Config: config, random: rand.New(rand.NewPCG(config.Seed, 5)), piece: make([]byte, 1<<20)}
-	for i := range w.piece {
-		w.piece[i] = byte(w.random.Uint32())
-	}
-	return w
+	return &worker{chooser: newChooser(config)}
 }
 
 // deed is one of the operations; often is its relative frequency.
@@ -167,44 +159,4 @@ func expected(err error) error {
 		}
 	}
 	return err
-}
-
-// names returns names in a directory: few, so that all processes meet.
-func (w *worker) names() []string {
-	all := []string{"a", "b", "c", "d", "log", "log.1", "not \xff UTF-8", "new\nline", "-rf", ".hidden"}
-	if w.Long {
-		all = append(all, strings.Repeat("n", 255))
-	}
-	return all
-}
-
-// directory chooses the path of a directory that may exist.
-func (w *worker) directory() string {
-	path := w.Dir
-	for range w.random.IntN(4) {
-		path += "/dir" + string(rune('0'+w.random.IntN(3)))
-	}
-	return path
-}
-
-// file chooses the path of a file that may exist.
-func (w *worker) file() string {
-	all := w.names()
-	return w.directory() + "/" + all[w.random.IntN(len(all))]
-}
-
-// anything chooses the path of a file or directory that may exist.
-func (w *worker) anything() string {
-	if w.random.IntN(4) == 0 {
-		return w.directory()
-	}
-	return w.file()
-}
-
-// bytes returns data to write: at most most bytes, with a length of any order of magnitude.
-func (w *worker) bytes(most int) []byte {
-	length := 1 + w.random.IntN(1<<w.random.IntN(18))
-	length = min(length, most)
-	from := w.random.IntN(len(w.piece) - length + 1)
-	return w.piece[from : from+length]
 }
