@@ -287,8 +287,8 @@ func (i *Identity) KeepRevocations() (fresh []Revocation, err error) {
 	return fresh, i.revoked.save(i.dir)
 }
 
-// load reads the list of removed nodes. It marks a list that it cannot read as unread instead of taking it for
-// an empty one. The caller holds revoked.mu, or no other goroutine has the Identity yet.
+// load reads the list of removed nodes. It marks a list that it cannot read as unread instead of taking it
+// for an empty one. The caller holds revoked.mu, or no other goroutine has the Identity yet.
 func (v *revoked) load(dir string, t *trust) (fresh []Revocation) {
 	list, err := readRevocations(dir, t)
 	if err != nil {
