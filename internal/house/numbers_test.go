@@ -9,9 +9,9 @@ import (
 // Limits of numbers that must not grow: the last values. If a change makes a number smaller, lower its
 // limit.
 const (
-	maxPackageLines  = 8994 // of a package, without tests and generated files
-	maxCycleLines    = 3052 // of files of one package that all need each other
-	maxMethods       = 95   // of a type
+	maxPackageLines  = 5885 // of a package, without tests and generated files
+	maxCycleLines    = 2925 // of files of one package that all need each other
+	maxMethods       = 40   // of a type
 	maxFields        = 30   // of a struct
 	maxLongLines     = 0    // that have more than maxColumns
 	maxLongestColumn = 110  // of a line
