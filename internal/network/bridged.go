@@ -281,9 +281,9 @@ func (n *onBridges) ResaveConntrack(id string, ip netip.Addr) error {
 	return n.SaveConntrack(ip)
 }
 
-// SaveConntrack saves the conntrack entries of a container on a bridge, and accepts no new connections
-// through its published ports, until Detach. Call it before the engine removes the container. The packet
-// filter restores the entries: see package flows.
+// SaveConntrack saves the conntrack entries of a container on a bridge, and keeps connections to and from the
+// container from being opened through this node until Detach. Call it before the engine removes the
+// container. The packet filter restores the entries: see package flows.
 func (n *onBridges) SaveConntrack(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

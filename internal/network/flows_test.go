@@ -255,3 +255,34 @@ func TestForgetIngressMarks(t *testing.T) {
 		t.Errorf("%s (%v)", out, err)
 	}
 }
+
+// TestClosingOpensNothing checks that no connection to or from a container is opened between the moment at
+// which its conntrack entries are saved and the end of its removal: the engine would delete the entry of
+// that connection, too. Afterwards the container can be reached again.
+func TestClosingOpensNothing(t *testing.T) {
+	s := newSite(t)
+	b, ip := s.nodes["b"], netip.MustParseAddr("172.30.0.2")
+	s.away(ip)
+	server, client := ip.String()+":80", "203.0.113.2:7000"
+	s.serve("a", server)
+	s.serve("client-b", client)
+	reach := func() (to, from error) {
+		return s.dial("client-b", "", server), s.dial("a", ip.String(), client)
+	}
+	if to, from := reach(); to != nil || from != nil {
+		t.Fatalf("before: %v, %v", to, from)
+	}
+	must(t, b.SaveConntrack(ip))
+	if to, from := reach(); to == nil || from == nil {
+		t.Errorf("while the engine deletes entries: %v, %v", to, from)
+	}
+	b.mu.Lock()
+	one, _ := b.records.at(ip)
+	one.closing = false // as after Detach, of a container that was never attached here
+	b.records.put(one)
+	must(t, b.filterBridged())
+	b.mu.Unlock()
+	if to, from := reach(); to != nil || from != nil {
+		t.Errorf("afterwards: %v, %v", to, from)
+	}
+}

@@ -161,7 +161,10 @@ func (f *Filter) bridgedSource(conn *nftables.Conn, table *nftables.Table, set *
 // loopback is the range of addresses by which a node reaches itself.
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
-// bridgedPorts redirects the published ports of containers that have left to where the containers are.
+// bridgedPorts redirects the published ports of containers that have left to where the containers are. It
+// drops what would open a connection of a container whose engine is about to delete the conntrack entries:
+// the entry of such a connection would be deleted, too, and nobody has saved it. Then the engine would
+// masquerade the next packet of the connection. The dropped packet is sent again.
 func (f *Filter) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 	closed := nft.Adder(conn, table,
 		conn.AddChain(&nftables.Chain{Name: "bridged-closing", Table: table, Type: nftables.ChainTypeFilter,
@@ -174,6 +177,12 @@ func (f *Filter) bridgedPorts(conn *nftables.Conn, table *nftables.Table) {
 				Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1)})))
 	}
 	for _, one := range f.bridged {
+		if one.Closing {
+			for _, offset := range []uint32{nft.OffsetSource, nft.OffsetDestination} {
+				closed(nft.IsAddress(offset, one.Address), nft.Protocol(unix.IPPROTO_TCP, expr.CmpOpEq),
+					nft.OpensConnection(), nft.Drop())
+			}
+		}
 		for _, port := range one.Ports {
 			if one.Closing && port.Protocol == "tcp" {
 				closed(toPublished(port), nft.OpensConnection(), nft.Drop())

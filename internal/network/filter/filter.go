@@ -55,7 +55,7 @@ type Bridged struct {
 	Via     int // number of the node that has it; 0: this node
 	Origin  int // number of the node from which it last arrived; 0: none
 	Ports   []Published
-	Closing bool // its published ports accept no new connections
+	Closing bool // no connections to or from it are opened, nor through its published ports
 }
 
 // Filter is the packet filter of a node: what it was told of peers and containers, and the tables in the
