@@ -325,6 +325,7 @@ func newTarget(agent *Agent, m *move, definition engine.Definition, node identit
 		control: control.NewLine(agent.ctx, agent.lineTo(node, m.Move)),
 	}
 	t.files, t.anew = receivingFiles(t), startingAnew(t)
-	t.memory, t.start = arrivingMemory(t), lateStart(t)
+	t.memory = arrivingMemory(t)
+	t.start = lateStart(t) // which needs the memory
 	return t
 }
