@@ -35,7 +35,8 @@ func (s *source) destroy(ctx context.Context) error {
 	}
 	stay := s.volumes.StayingKeys()
 	if err := s.agent.engines.EngineFor(s.definition).Destroy(ctx, s.definition.ID, stay); err != nil {
-		return err
+		// the step is repeated, and clients do not wait for it
+		return errors.Join(err, s.agent.network.OpenAgain(s.definition.Network.Address))
 	}
 	s.agent.adopter.Drop(s.definition.ID) // its address is not given back
 	s.volumes.Forget(ctx)

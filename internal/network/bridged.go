@@ -202,8 +202,14 @@ func (n *onBridges) switchBridged(one *bridged, to Destination) error {
 		if err != nil {
 			return fmt.Errorf("route %s to %s: %w", ip, to, err)
 		}
-		one.Via, one.Arriving = 0, false
+		closing := one.closing
+		one.Via, one.Arriving, one.closing = 0, false, false
 		n.records.put(*one)
+		if closing { // an operator had the container taken back while its engine was to remove it
+			if err := n.filterBridged(); err != nil {
+				return fmt.Errorf("route %s to %s: %w", ip, to, err)
+			}
+		}
 		n.finaliseBridgedLater()
 		return n.bridges.Unclaim(n.containers.all[to.Container].device, ip)
 	}
@@ -297,6 +303,20 @@ func (n *onBridges) SaveConntrack(ip netip.Addr) error {
 		return err
 	}
 	return n.flows().Save(ip)
+}
+
+// OpenAgain ends what SaveConntrack began: the engine has not removed the container, and connections can be
+// opened until the next attempt.
+func (n *onBridges) OpenAgain(ip netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	one, is := n.records.at(ip)
+	if !is || !one.closing {
+		return nil
+	}
+	one.closing = false
+	n.records.put(one)
+	return n.filterBridged()
 }
 
 // flows are the saved conntrack entries of this node.
