@@ -1,8 +1,8 @@
-// Package bench is the list of the benchmarks that compare Godwit with other ways to do the same, on this
-// machine. Each benchmark is a package below.
+// Package bench lists the benchmarks, and prints their results. Each benchmark is a package below. Most
+// compare Godwit with other ways to do the same, on this machine.
 //
-// Most of them move containers in a lab (package testbed): every way in turn (package moves), several times,
-// and the lab is taken down again, whatever happens. The measurements are described as data: scenarios,
+// Most of them move containers in a lab (package testbed): every way in turn (package moves), several times.
+// The lab is always taken down again. The measurements are described as data: scenarios,
 // followings, trials and experiments. A result (package results) is one flat list of rows, so that a person
 // or a program can compare anything with anything, and a list of the requirements of Godwit and whether they
 // are met; package page draws charts of it.

@@ -1,7 +1,8 @@
 // Package control is how the two nodes of a migration talk to each other: over a session, which is one gRPC
 // stream for each migration, and by single calls when the session is lost.
 //
-// Both ends give signs of life, because a link that breaks tells nobody: silence ends the session, and the
-// state machine of the migration hears of the loss. Messages that are lost are not repeated here: the
-// machines repeat what matters. This package knows no step of a migration and no container.
+// Both ends send signs of life, because a broken link reports nothing. If the peer is silent for too long,
+// the session ends, and the migration's state machine hears of that. This package does not repeat lost
+// messages: the state machines do. It knows one message, the request for a reservation, which opens the
+// session; it knows no other step of a migration, and no container.
 package control

@@ -1,5 +1,5 @@
-// Package departure finds out what a user wants moved, whether that can leave, and what it would cost: it
-// describes containers to their targets, and makes plans. It moves nothing.
+// Package departure prepares a move: it finds the container that a user names, checks whether the container
+// can leave, describes it to the target (Offer), and predicts what the move costs (Plan). It moves nothing.
 package departure
 
 import (

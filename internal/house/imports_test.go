@@ -85,7 +85,7 @@ var mayImport = map[string]string{
 	"internal/compat":              "",
 	// await: for tests only.
 	"internal/await": "",
-	// connection: makes networks what engines have made of containers; knows no other node.
+	// attachment: makes networks what engines have made of containers; knows no other node.
 	"internal/attachment": "durable engine engine/checkpoint guard inventory kernel network patience",
 	// cluster/measure: measures links; what is known of them is in cluster.
 	"internal/cluster/measure": "guard predict wire wire/identity wire/stream",

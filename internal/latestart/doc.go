@@ -1,8 +1,8 @@
-// Package latestart has the target's engine start a container shortly before its state comes, at both ends of
-// a migration.
+// Package latestart makes the target's engine start a container shortly before the container's state arrives.
+// It has both ends: Request at the source, Start at the target.
 //
-// Some engines tell nobody anything from the start of a container until it runs, and give it up if that takes
-// long. So the source says when its freeze is near (Request), and does not freeze before the target has
-// answered that its engine has started the container (Start). If the engine is about to give it up before all
-// of the state is there, the migration is given up, and the container goes on at the source.
+// Some engines answer nothing about a container from its start until it runs, and give up a start that takes
+// too long. So the source announces its freeze, and freezes only after the target has answered that its
+// engine has started the container. If the engine is about to give up before the state is complete, the
+// target ends the migration, and the container continues at the source.
 package latestart

@@ -1,5 +1,5 @@
-// Package lease returns addresses of the pool to the nodes that own them (network/lease.go hands addresses
-// out).
+// Package lease returns addresses of the pool to the nodes that own them (network/pool/lease.go hands
+// addresses out).
 //
 // When a container is gone, its address goes back to its home node. That node may be down, and this agent may
 // end between taking an address and making the container, so each pending return is first written to a file

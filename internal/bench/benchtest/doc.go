@@ -1,3 +1,3 @@
-// Package benchtest helps tests of benchmarks: programs, a quick configuration, and what a run has left on
-// the machine.
+// Package benchtest helps tests of benchmarks: it builds programs, makes a quick configuration, and finds
+// leftovers of a run on the machine.
 package benchtest

@@ -1,3 +1,3 @@
-// Package files measures how a container's files and image get to another node, beside rsync and Podman's own
-// ways.
+// Package files measures how fast a container's files and image reach another node, compared with rsync and
+// Podman's own ways.
 package files

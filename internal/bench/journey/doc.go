@@ -1,3 +1,2 @@
-// Package journey measures what copies that are made ahead of a move gain: a container follows a user along
-// four nodes.
+// Package journey measures the gain of staged copies: a container follows a user along four nodes.
 package journey

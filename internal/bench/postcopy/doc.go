@@ -1,3 +1,3 @@
-// Package postcopy measures the cost of post-copy: programs whose memory follows them are moved, and asked
-// how long they waited.
+// Package postcopy measures the cost of post-copy: it moves programs before their memory, and asks them how
+// long they waited for pages.
 package postcopy

@@ -1,3 +1,2 @@
-// Package switchover measures how long a container stands still when it is moved: every way in turn, several
-// times.
+// Package switchover measures the downtime of a container in a move: every way in turn, several times.
 package switchover

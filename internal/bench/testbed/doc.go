@@ -1,6 +1,5 @@
-// Package testbed is where benchmarks measure: two nodes of a lab with a link between them, the commands that
-// run there, and turns in which the ways of a benchmark are measured.
+// Package testbed makes the lab in which benchmarks measure: two nodes with a link between them, the commands
+// that run there, and the turns of a benchmark's ways.
 //
-// The package knows no way to move a container and no benchmark. It takes the lab down again, whatever
-// happens.
+// The package knows no way to move a container and no benchmark. It always takes the lab down again.
 package testbed

@@ -1,5 +1,5 @@
-// Package measure measures the links from this node to others with short bursts of data, and answers when
-// others do. What links are known to carry is kept in package cluster.
+// Package measure measures the links from this node to others with short bursts of data, and answers the
+// bursts of other nodes. Package cluster keeps the results.
 package measure
 
 import (

@@ -1,7 +1,8 @@
-// Package cgroup finds, freezes, limits and removes control groups of both versions: those of containers,
-// with all groups within them.
+// Package cgroup finds, freezes, limits and removes control groups of both versions, with all groups within
+// them.
 //
-// Freeze stops all processes of a group; FreezeToMove does so at a moment at which they can be dumped. A
-// Guard kills the processes of a group when this process ends. The package knows nothing of containers and
-// engines.
+// Freeze stops all processes of a group; FreezeToMove (passing.go) does so at a moment at which CRIU can dump
+// them: no thread is reading a clock or waiting in vfork(2), and each process has a free descriptor
+// (full.go). A Guard kills the processes of a group when this process ends. The package knows no containers
+// and no engines.
 package cgroup

@@ -5,7 +5,7 @@
 // background.
 //
 // If the filling process dies, the kernel lets missing pages read as zeros, silently. So the pager is a
-// separate process, which outlives the agent that started it, and has a guard (kernel.Guard): if the pager
+// separate process, which outlives the agent that started it, and has a guard (cgroup.Guard): if the pager
 // ends in any way before the memory is complete, the container is killed before it can see a single zero.
 //
 // Some of the memory may still be elsewhere when the processes run: remote pages. A process that fetches

@@ -1,5 +1,5 @@
-// Package pageset has sets of pages of an address space. They are small, and quick with ranges: mappings may
-// be far larger than their contents.
+// Package pageset has sets of pages of an address space. Sets are small, and handle ranges
+// quickly, because a mapping may be far larger than its contents.
 package pageset
 
 import (

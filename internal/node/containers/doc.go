@@ -1,3 +1,3 @@
-// Package containers makes, stops and removes containers of a node for its users, with their addresses. A
-// container that a migration has to do with is left alone: who knows of migrations says so.
+// Package containers makes, stops and removes this node's containers for its users, and takes their addresses
+// back. It leaves a container alone while a migration has it: Idle says whether that is so.
 package containers

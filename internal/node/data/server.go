@@ -1,6 +1,6 @@
 // Package data serves the data connections that other nodes make to this one. The greeting of a connection
-// names its purpose, and the server hands the connection to whoever answers for that. How many connections
-// one peer has is bounded.
+// names its purpose, and the server hands the connection to the Purpose of that name. The server limits the
+// connections of one peer, and of all peers.
 package data
 
 import (

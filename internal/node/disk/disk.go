@@ -1,5 +1,5 @@
-// Package disk makes sure that what a container has brought to this node is on disk, so that the source may
-// give up its copy. It knows where the parts of a container are, and no step of a migration.
+// Package disk syncs everything that came with a container to disk, so that the source may remove its copy.
+// It knows where the parts of a container are, but no step of a migration.
 package disk
 
 import (

@@ -1,5 +1,5 @@
-// Package supervisor tells the service manager that started this process of its state: systemd's protocol of
-// sd_notify(3) and sd_watchdog_enabled(3).
+// Package supervisor reports the state of this process to systemd, and feeds systemd's watchdog:
+// sd_notify(3), sd_watchdog_enabled(3).
 package supervisor
 
 import (

@@ -2,9 +2,9 @@
 // anew: a Source, which stops the container and starts it again if the move fails, and a Target, which starts
 // it on probation.
 //
-// Before the container at the target is healthy, it can ask others, and nobody can ask it. Those who want to
-// connect wait at both nodes meanwhile: at the source in package switchover, at the target here. So nothing
-// that anybody has been told is lost if the container does not become healthy.
+// Until the container at the target is healthy, it can send requests, but gets none. New connections wait at
+// both nodes: package switchover holds them at the source, this package at the target. So if the container
+// never becomes healthy, no client has had an answer that is lost with it.
 //
-// When something is done and undone, a migration decides. How files move is for package transfer/files.
+// The migration decides when each method is called. Package transfer/files moves the files.
 package anew

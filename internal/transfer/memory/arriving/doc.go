@@ -1,10 +1,10 @@
-// Package arriving owns the memory of a container at the target of one migration: Memory has the store into
-// which pages come ahead of the freeze, the residual copy to which the source may refer, and the pages that
-// come after the restore. Package leaving is the other end.
+// Package arriving owns the memory of a container at the target of one migration. Memory has the store for
+// pages that arrive before the restore, the residual copy to which the source may refer, and the pages that
+// arrive after the restore. Package leaving is the other end.
 //
-// It wires the mechanisms together (precopy, push, residual) and answers for two things: pages are brought to
-// nobody before there is somebody who takes them (Fill), and pages that will never come are given up only if
-// an operator says so (GiveUp).
+// It connects the mechanisms (precopy, push, residual) and guarantees two things: the pager gets pages only
+// once it can take them (Fill), and pages that will never arrive are given up only if an operator says so
+// (GiveUp).
 //
-// The steps of the migration, in their order, are the user's: the package knows none.
+// The package knows no step of the migration: its caller calls the methods in their order.
 package arriving
