@@ -283,20 +283,24 @@ func TestCancelledAcrossRestart(t *testing.T) {
 	}
 }
 
-// TestRefused: the controller hears that a container was refused, whether at once or by the target.
+// TestRefused: the controller hears that a container was refused, whether at once or by the target. A
+// migration that could not begin for another reason, such as a full disk, counts as failed.
 func TestRefused(t *testing.T) {
 	n := newNode()
 	u, outcomes := open(t, t.TempDir(), n)
-	n.refuse = errors.New("no room")
-	u.execute(t.Context(), command(1, 1, 1))
-	want(t, outcomes, Begun, "")
-	if got := <-outcomes; got.State != Failed || !got.Refused {
-		t.Errorf("outcome %v", got)
+	for number, err := range []error{fmt.Errorf("%w: no room", api.ErrRefused),
+		errors.New("the disk is full")} {
+		n.refuse = err
+		u.execute(t.Context(), command(number+1, 1, uint64(number+1)))
+		want(t, outcomes, Begun, "")
+		if got := <-outcomes; got.State != Failed || got.Refused != errors.Is(err, api.ErrRefused) {
+			t.Errorf("%v: outcome %v", err, got)
+		}
+		u.following.Wait()
 	}
-	u.following.Wait()
 	n.refuse = nil
 	for number, result := range []migration.Result{migration.Refused, migration.RolledBack} {
-		one := command(number+2, 1, uint64(number+2))
+		one := command(number+3, 1, uint64(number+3))
 		u.execute(t.Context(), one)
 		want(t, outcomes, Begun, "")
 		n.end(one.Id, result)
