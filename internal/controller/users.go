@@ -261,6 +261,9 @@ func (s *userService) ClusterAudit(request *api.ClusterAuditRequest,
 		if err != nil {
 			return fmt.Errorf("entry of the audit log: %w", err)
 		}
+		if err := callers.stillMay(stream.Context()); err != nil {
+			return err
+		}
 		return stream.Send(&api.ClusterAuditReply{EntryJson: document})
 	})
 }
