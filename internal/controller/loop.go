@@ -112,6 +112,9 @@ func (c *cluster) dropStale(ctx context.Context) error {
 	return nil
 }
 
+// drainEnded is why the queued intents of a drain that was ended did not begin.
+const drainEnded = "the drain was ended"
+
 // staleness says why a job need not begin any more; empty: it may have begun, or is still wanted. A user's
 // move waits for its target.
 func (c *cluster) staleness(job executor.Job) string {
@@ -123,8 +126,13 @@ func (c *cluster) staleness(job executor.Job) string {
 			return "it does not run at " + job.From + " any more"
 		}
 	}
-	if c.state.Intents[job.ID].Cause == string(decide.User) {
+	switch decide.Cause(c.state.Intents[job.ID].Cause) {
+	case decide.User:
 		return ""
+	case decide.Drain:
+		if c.state.Nodes[job.From].State != store.Draining {
+			return drainEnded // and the leader at that time did not get to its intents
+		}
 	}
 	if c.awayFor(job.To) > awayPatience {
 		return job.To + " is not connected any more"

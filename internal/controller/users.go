@@ -275,7 +275,7 @@ func (c *cluster) endDrain(ctx context.Context, node string) error {
 		if job.Sent || job.From != node || one.Cause != string(decide.Drain) {
 			continue
 		}
-		one.State, one.EndedAt, one.Error = store.Failed, c.now().UTC(), "the drain was ended"
+		one.State, one.EndedAt, one.Error = store.Failed, c.now().UTC(), drainEnded
 		if err := c.saveIntents(ctx, []store.Intent{one}, nil); err != nil {
 			return err
 		}
