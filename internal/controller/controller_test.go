@@ -424,6 +424,23 @@ func TestDrainEndedByEarlierLeader(t *testing.T) {
 	}
 }
 
+// TestStaleAllEnd: however many moves are stale, none of them is left to begin.
+func TestStaleAllEnd(t *testing.T) {
+	c := leader(t)
+	for i := range 3*batch + 1 {
+		one := store.Intent{ID: fmt.Sprint(i), Container: fmt.Sprint(i), From: "a", To: "b",
+			Cause: string(decide.Drain), State: store.Queued}
+		c.state.Intents[one.ID] = one
+		c.queue.Add(jobOf(one))
+	}
+	if err := c.dropStale(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := len(c.queue.All()); left != 0 {
+		t.Errorf("%d of the moves are left", left)
+	}
+}
+
 // TestCut: a text that is cut in the middle of a letter can still be sent.
 func TestCut(t *testing.T) {
 	if got := cut(strings.Repeat("x", maxTextBytes-1) + "é"); !utf8.ValidString(got) {

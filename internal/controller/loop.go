@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
@@ -92,22 +93,21 @@ func (c *cluster) round(ctx context.Context) error {
 func (c *cluster) dropStale(ctx context.Context) error {
 	var stale []store.Intent
 	for _, job := range c.queue.All() {
-		if why := c.staleness(job); why != "" && len(stale) < batch {
+		if why := c.staleness(job); why != "" {
 			intent := c.state.Intents[job.ID]
 			intent.State, intent.EndedAt, intent.Error = store.Failed, c.now().UTC(), why
 			stale = append(stale, intent)
 		}
 	}
-	if len(stale) == 0 {
-		return nil
-	}
-	if err := c.saveIntents(ctx, stale, nil); err != nil {
-		return err
-	}
-	for _, one := range stale {
-		c.queue.Remove(one.ID)
-		c.log.Info("intent ended", "intent", one.ID, "container", one.Name, "state", one.State, "error",
-			one.Error)
+	for ended := range slices.Chunk(stale, batch) {
+		if err := c.saveIntents(ctx, ended, nil); err != nil {
+			return err
+		}
+		for _, one := range ended {
+			c.queue.Remove(one.ID)
+			c.log.Info("intent ended", "intent", one.ID, "container", one.Name, "state", one.State, "error",
+				one.Error)
+		}
 	}
 	return nil
 }
