@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -438,6 +439,20 @@ func TestStaleAllEnd(t *testing.T) {
 	}
 	if left := len(c.queue.All()); left != 0 {
 		t.Errorf("%d of the moves are left", left)
+	}
+}
+
+// TestSurplus: the latest ended intents are kept, however many have not ended.
+func TestSurplus(t *testing.T) {
+	c := &cluster{state: store.State{Intents: map[string]store.Intent{}}}
+	for i := range keepIntents + 2 {
+		for id, state := range map[string]store.IntentState{"e": store.Moved, "q": store.Queued} {
+			id += fmt.Sprint(i)
+			c.state.Intents[id] = store.Intent{ID: id, State: state, EndedAt: time.Unix(int64(i), 0)}
+		}
+	}
+	if got := c.surplus(); !slices.Equal(got, []string{"e0", "e1"}) {
+		t.Errorf("%d intents need not be kept, want the 2 oldest", len(got))
 	}
 }
 
