@@ -134,21 +134,23 @@ The deadline makes a drain more urgent than others as it comes near. Nothing is 
 		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Node, request.DeadlineSeconds = args[0], deadline.Seconds()
-			return withController(cmd, func(ctx context.Context, c api.ControllerClient) error {
-				node, err := c.SetNode(ctx, request)
-				if err != nil {
-					return err
-				}
-				if wait {
-					node, err = awaitEmpty(ctx, c, args[0])
-					if err != nil {
-						return err
-					}
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Node %s: %s, %d containers run there.\n", node.Name,
-					nodeState(node), node.Containers)
+			var node *api.ClusterNode
+			err := withController(cmd, func(ctx context.Context, c api.ControllerClient) (err error) {
+				node, err = c.SetNode(ctx, request)
 				return err
 			})
+			if err == nil && wait { // apart: another leader must not drain the node again
+				err = withController(cmd, func(ctx context.Context, c api.ControllerClient) (err error) {
+					node, err = awaitEmpty(ctx, c, args[0])
+					return err
+				})
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Node %s: %s, %d containers run there.\n", node.Name,
+				nodeState(node), node.Containers)
+			return err
 		},
 	}
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "when the node should be empty, from now "+
