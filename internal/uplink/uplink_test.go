@@ -23,7 +23,8 @@ import (
 // node is an agent whose migrations end as the test says.
 type node struct {
 	mu      sync.Mutex
-	asked   []string // ids of migrations
+	asked   []string      // ids of migrations
+	begun   chan struct{} // unless nil, has room for one: a migration has begun
 	refuse  error
 	reports map[string]migration.Report
 	ended   map[string]bool
@@ -57,6 +58,9 @@ func (n *node) Migrate(_ context.Context, request *api.MigrateRequest) error {
 	n.asked = append(n.asked, request.Migration)
 	if _, ended := n.reports[request.Migration]; n.refuse == nil && !ended {
 		n.reports[request.Migration] = migration.Report{Result: migration.ResultRuns}
+	}
+	if n.begun != nil {
+		n.begun <- struct{}{}
 	}
 	return n.refuse
 }
@@ -196,12 +200,13 @@ func TestAgentEndsBetween(t *testing.T) {
 // is told.
 func TestCancelled(t *testing.T) {
 	n := newNode()
-	n.late = errors.New("it was handed over")
+	n.late, n.begun = errors.New("it was handed over"), make(chan struct{}, 1)
 	state := t.TempDir()
 	u, outcomes := open(t, state, n)
 	one := command(1, 1, 1)
 	u.execute(t.Context(), one)
 	want(t, outcomes, Begun, "")
+	<-n.begun
 	u.cancel(one)
 	want(t, outcomes, Begun, "")
 	if got := <-outcomes; got.State != Begun || got.CancelError != "it was handed over" {
