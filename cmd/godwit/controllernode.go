@@ -124,9 +124,8 @@ func newNodeDrainCommand() *cobra.Command {
 		Use:   "drain NODE --controller HOST",
 		Short: "Move all running containers off a node, and send none there",
 		Long: `Drain tells the controller to empty a node. Each container goes to the node where it is
-predicted to
-arrive first, within the limits of the controller. Containers that cannot leave stay and run; "godwit nodes
---controller HOST" says why. The node stays drained until "godwit node restore".
+predicted to arrive first, within the limits of the controller. Containers that cannot leave stay and run;
+"godwit nodes --controller HOST" says why. The node stays drained until "godwit node restore".
 
 The deadline makes a drain more urgent than others as it comes near. Nothing is stopped when it passes.`,
 		Example: "  godwit --controller 192.0.2.1 node drain a --wait\n" +
@@ -145,11 +144,10 @@ The deadline makes a drain more urgent than others as it comes near. Nothing is 
 					return err
 				})
 			}
-			if err != nil {
-				return err
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Node %s: %s, %d containers run there.\n", node.Name,
+					nodeState(node), node.Containers)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Node %s: %s, %d containers run there.\n", node.Name,
-				nodeState(node), node.Containers)
 			return err
 		},
 	}

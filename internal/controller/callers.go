@@ -266,8 +266,8 @@ func (c *callers) stream(server any, stream grpc.ServerStream, info *grpc.Stream
 	return err
 }
 
-// enter checks the right of a call's user, and counts the call until end is called. It checks the token again,
-// which may have been removed between the headers and the message of the call. Calls of nodes have no user.
+// enter checks the right of a call's user, and counts the call until end is called. It checks the token
+// again, which may have ended between the headers and the message of the call. Calls of nodes have no user.
 func (c *callers) enter(ctx context.Context, method string) (end func(), err error) {
 	caller, is := ctx.Value(userKey{}).(user)
 	if !is {
