@@ -124,9 +124,8 @@ func newNodeDrainCommand() *cobra.Command {
 		Use:   "drain NODE --controller HOST",
 		Short: "Move all running containers off a node, and send none there",
 		Long: `Drain tells the controller to empty a node. Each container goes to the node where it is
-predicted to
-arrive first, within the limits of the controller. Containers that cannot leave stay and run; "godwit nodes
---controller HOST" says why. The node stays drained until "godwit node restore".
+predicted to arrive first, within the limits of the controller. Containers that cannot leave stay and run;
+"godwit nodes --controller HOST" says why. The node stays drained until "godwit node restore".
 
 The deadline makes a drain more urgent than others as it comes near. Nothing is stopped when it passes.`,
 		Example: "  godwit --controller 192.0.2.1 node drain a --wait\n" +
@@ -134,21 +133,22 @@ The deadline makes a drain more urgent than others as it comes near. Nothing is 
 		Args: cli.Arguments(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Node, request.DeadlineSeconds = args[0], deadline.Seconds()
-			return withController(cmd, func(ctx context.Context, c api.ControllerClient) error {
-				node, err := c.SetNode(ctx, request)
-				if err != nil {
-					return err
-				}
-				if wait {
-					node, err = awaitEmpty(ctx, c, args[0])
-					if err != nil {
-						return err
-					}
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Node %s: %s, %d containers run there.\n", node.Name,
-					nodeState(node), node.Containers)
+			var node *api.ClusterNode
+			err := withController(cmd, func(ctx context.Context, c api.ControllerClient) (err error) {
+				node, err = c.SetNode(ctx, request)
 				return err
 			})
+			if err == nil && wait { // apart: another leader must not drain the node again
+				err = withController(cmd, func(ctx context.Context, c api.ControllerClient) (err error) {
+					node, err = awaitEmpty(ctx, c, args[0])
+					return err
+				})
+			}
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Node %s: %s, %d containers run there.\n", node.Name,
+					nodeState(node), node.Containers)
+			}
+			return err
 		},
 	}
 	cmd.Flags().DurationVar(&deadline, "deadline", 0, "when the node should be empty, from now "+

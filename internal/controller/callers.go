@@ -266,14 +266,14 @@ func (c *callers) stream(server any, stream grpc.ServerStream, info *grpc.Stream
 	return err
 }
 
-// enter checks the right of a call's user, and counts the call until end is called. Calls of nodes have no
-// user.
+// enter checks the right of a call's user, and counts the call until end is called. It checks the token
+// again, which may have ended between the headers and the message of the call. Calls of nodes have no user.
 func (c *callers) enter(ctx context.Context, method string) (end func(), err error) {
 	caller, is := ctx.Value(userKey{}).(user)
 	if !is {
 		return func() {}, nil
 	}
-	if err := c.may(ctx, method); err != nil {
+	if err := cmp.Or(c.stillMay(ctx), c.may(ctx, method)); err != nil {
 		return nil, err
 	}
 	return c.calls.Begin(caller.String())

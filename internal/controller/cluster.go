@@ -182,7 +182,7 @@ func (c *cluster) surplus() []string {
 	}
 	slices.SortFunc(ended, func(a, b store.Intent) int { return a.EndedAt.Compare(b.EndedAt) })
 	var ids []string
-	for _, one := range ended[:min(len(ended), len(c.state.Intents)-keepIntents)] {
+	for _, one := range ended[:max(0, len(ended)-keepIntents)] {
 		ids = append(ids, one.ID)
 	}
 	return ids

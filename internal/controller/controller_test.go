@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -366,12 +367,92 @@ func TestStaleness(t *testing.T) {
 		if one.to != nil {
 			c.live["b"] = one.to
 		}
-		c.state.Nodes = map[string]store.Node{"b": {Name: "b", State: one.state}}
+		c.state.Nodes = map[string]store.Node{"a": {Name: "a", State: store.Draining},
+			"b": {Name: "b", State: one.state}}
 		c.state.Intents = map[string]store.Intent{"1": {ID: "1", Cause: string(one.cause)}}
 		job := executor.Job{ID: "1", Container: here.Id, From: "a", To: "b", Sent: one.sent}
 		if got := c.staleness(job); !strings.Contains(got, one.want) || (got == "") != (one.want == "") {
 			t.Errorf("%s: %q, want %q", name, got, one.want)
 		}
+	}
+}
+
+// leader makes a leader of an empty cluster, without a loop and a server.
+func leader(t *testing.T) *cluster {
+	t.Helper()
+	kept := store.NewMemory()
+	term, err := kept.Campaign(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = term.Resign(context.Background()) })
+	c, err := openCluster(t.Context(), Config{Store: kept, Limits: executor.DefaultLimits(),
+		Log: slog.New(slog.DiscardHandler), AuditDir: t.TempDir()}, defaultBounds(), term)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestDrainEndedByEarlierLeader: a leader that was lost between the end of a drain and the end of its intents
+// leaves no move behind that nobody wants.
+func TestDrainEndedByEarlierLeader(t *testing.T) {
+	c := leader(t)
+	c.state.Nodes = map[string]store.Node{"a": {Name: "a", State: store.Active},
+		"b": {Name: "b", State: store.Active}}
+	for _, one := range []store.Intent{
+		{ID: "queued", Cause: string(decide.Drain), State: store.Queued},
+		{ID: "sent", Cause: string(decide.Drain), State: store.Sent},
+		{ID: "user", Cause: string(decide.User), State: store.Queued},
+	} {
+		one.Container, one.From, one.To = one.ID, "a", "b"
+		c.state.Intents[one.ID] = one
+		c.queue.Add(jobOf(one))
+	}
+	if err := c.dropStale(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.state.Intents["queued"]; got.State != store.Failed || got.Error != "the drain was ended" {
+		t.Errorf("%+v", got)
+	}
+	for _, id := range []string{"sent", "user"} {
+		if got := c.state.Intents[id]; got.State.Ended() {
+			t.Errorf("%+v", got)
+		}
+	}
+	if left := len(c.queue.All()); left != 2 {
+		t.Errorf("%d jobs are left", left)
+	}
+}
+
+// TestStaleAllEnd: however many moves are stale, none of them is left to begin.
+func TestStaleAllEnd(t *testing.T) {
+	c := leader(t)
+	for i := range 3*batch + 1 {
+		one := store.Intent{ID: fmt.Sprint(i), Container: fmt.Sprint(i), From: "a", To: "b",
+			Cause: string(decide.Drain), State: store.Queued}
+		c.state.Intents[one.ID] = one
+		c.queue.Add(jobOf(one))
+	}
+	if err := c.dropStale(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := len(c.queue.All()); left != 0 {
+		t.Errorf("%d of the moves are left", left)
+	}
+}
+
+// TestSurplus: the latest ended intents are kept, however many have not ended.
+func TestSurplus(t *testing.T) {
+	c := &cluster{state: store.State{Intents: map[string]store.Intent{}}}
+	for i := range keepIntents + 2 {
+		for id, state := range map[string]store.IntentState{"e": store.Moved, "q": store.Queued} {
+			id += fmt.Sprint(i)
+			c.state.Intents[id] = store.Intent{ID: id, State: state, EndedAt: time.Unix(int64(i), 0)}
+		}
+	}
+	if got := c.surplus(); !slices.Equal(got, []string{"e0", "e1"}) {
+		t.Errorf("%d intents need not be kept, want the 2 oldest", len(got))
 	}
 }
 

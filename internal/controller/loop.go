@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/godwit/godwit/internal/api"
@@ -92,25 +93,27 @@ func (c *cluster) round(ctx context.Context) error {
 func (c *cluster) dropStale(ctx context.Context) error {
 	var stale []store.Intent
 	for _, job := range c.queue.All() {
-		if why := c.staleness(job); why != "" && len(stale) < batch {
+		if why := c.staleness(job); why != "" {
 			intent := c.state.Intents[job.ID]
 			intent.State, intent.EndedAt, intent.Error = store.Failed, c.now().UTC(), why
 			stale = append(stale, intent)
 		}
 	}
-	if len(stale) == 0 {
-		return nil
-	}
-	if err := c.saveIntents(ctx, stale, nil); err != nil {
-		return err
-	}
-	for _, one := range stale {
-		c.queue.Remove(one.ID)
-		c.log.Info("intent ended", "intent", one.ID, "container", one.Name, "state", one.State, "error",
-			one.Error)
+	for ended := range slices.Chunk(stale, batch) {
+		if err := c.saveIntents(ctx, ended, nil); err != nil {
+			return err
+		}
+		for _, one := range ended {
+			c.queue.Remove(one.ID)
+			c.log.Info("intent ended", "intent", one.ID, "container", one.Name, "state", one.State, "error",
+				one.Error)
+		}
 	}
 	return nil
 }
+
+// drainEnded is why the queued intents of a drain that was ended did not begin.
+const drainEnded = "the drain was ended"
 
 // staleness says why a job need not begin any more; empty: it may have begun, or is still wanted. A user's
 // move waits for its target.
@@ -123,8 +126,13 @@ func (c *cluster) staleness(job executor.Job) string {
 			return "it does not run at " + job.From + " any more"
 		}
 	}
-	if c.state.Intents[job.ID].Cause == string(decide.User) {
+	switch decide.Cause(c.state.Intents[job.ID].Cause) {
+	case decide.User:
 		return ""
+	case decide.Drain:
+		if c.state.Nodes[job.From].State != store.Draining {
+			return drainEnded // and the leader at that time did not get to its intents
+		}
 	}
 	if c.awayFor(job.To) > awayPatience {
 		return job.To + " is not connected any more"

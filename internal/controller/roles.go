@@ -68,7 +68,7 @@ func (c *callers) record(ctx context.Context, method string, request any, failed
 		entry.Outcome, entry.Error = status.Code(failed).String(), api.Plain(failed)
 	}
 	log := c.done
-	if status.Code(failed) == codes.PermissionDenied {
+	if code := status.Code(failed); code == codes.PermissionDenied || code == codes.Unauthenticated {
 		log = c.refused
 	}
 	c.keep(ctx, log, entry)

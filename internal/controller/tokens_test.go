@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -100,6 +103,52 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the store has %v", kept)
 	}
 }
+
+// TestTokenEndsBetween: a call whose token is removed, or expires, after the headers of the call is not carried
+// out, and neither is the rest of a long answer sent.
+func TestTokenEndsBetween(t *testing.T) {
+	now := time.Now()
+	valid := store.Token{Hash: "h", Kind: store.UserToken, Name: "anna", Role: store.Admin,
+		Expires: now.Add(time.Hour)}
+	config := Config{AuditDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	c := newCallers(config, defaultBounds(), map[string]store.Token{}, func() time.Time { return now })
+	ctx := context.WithValue(t.Context(), userKey{}, user{name: "anna", role: store.Admin, token: "h"})
+	for name, end := range map[string]func(){
+		"removed": func() { c.tokens.drop(valid) },
+		"expired": func() { now = now.Add(2 * time.Hour) },
+	} {
+		now = time.Now()
+		c.tokens.put(valid)
+		move := func() (carriedOut bool, err error) {
+			_, err = c.unary(ctx, &api.MoveRequest{}, &grpc.UnaryServerInfo{FullMethod: "/x/Move"},
+				func(context.Context, any) (any, error) { carriedOut = true; return nil, nil })
+			return carriedOut, err
+		}
+		for range 2 { // the audit log has at least two entries
+			if did, err := move(); !did || err != nil {
+				t.Fatalf("%s: before that: %v, %v", name, did, err)
+			}
+		}
+		sent := 0
+		answer := &grpc.GenericServerStream[api.ClusterAuditRequest, api.ClusterAuditReply]{
+			ServerStream: sink{quiet{ctx: ctx}, func() { sent++; end() }}}
+		err := (&userService{cluster: &cluster{callers: c}}).ClusterAudit(&api.ClusterAuditRequest{}, answer)
+		if sent != 1 || status.Code(err) != codes.Unauthenticated {
+			t.Errorf("%s: %d entries of the audit log sent, %v", name, sent, err)
+		}
+		if did, err := move(); did || status.Code(err) != codes.Unauthenticated {
+			t.Errorf("%s: carried out %v, %v", name, did, err)
+		}
+	}
+}
+
+// sink is a stream that notes what is sent.
+type sink struct {
+	quiet
+	note func()
+}
+
+func (s sink) SendMsg(any) error { s.note(); return nil }
 
 // TestUselessTokensGo: the leader removes tokens that are spent or have expired, and no others, after a time
 // in which their users hear the reason.

@@ -261,6 +261,9 @@ func (s *userService) ClusterAudit(request *api.ClusterAuditRequest,
 		if err != nil {
 			return fmt.Errorf("entry of the audit log: %w", err)
 		}
+		if err := callers.stillMay(stream.Context()); err != nil {
+			return err
+		}
 		return stream.Send(&api.ClusterAuditReply{EntryJson: document})
 	})
 }
@@ -272,7 +275,7 @@ func (c *cluster) endDrain(ctx context.Context, node string) error {
 		if job.Sent || job.From != node || one.Cause != string(decide.Drain) {
 			continue
 		}
-		one.State, one.EndedAt, one.Error = store.Failed, c.now().UTC(), "the drain was ended"
+		one.State, one.EndedAt, one.Error = store.Failed, c.now().UTC(), drainEnded
 		if err := c.saveIntents(ctx, []store.Intent{one}, nil); err != nil {
 			return err
 		}

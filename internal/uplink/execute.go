@@ -91,7 +91,7 @@ func (u *Uplink) begin(ctx context.Context, c *api.Command, one entry) bool {
 	if _, _, known := u.node.Report(c.Id); known {
 		return true // the migration has begun in spite of the error, and its report will say how it ended
 	}
-	one.State, one.Error, one.Refused = Failed, api.Plain(err), true
+	one.State, one.Error, one.Refused = Failed, api.Plain(err), errors.Is(err, api.ErrRefused)
 	u.finish(ctx, one)
 	return false
 }

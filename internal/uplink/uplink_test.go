@@ -23,7 +23,8 @@ import (
 // node is an agent whose migrations end as the test says.
 type node struct {
 	mu      sync.Mutex
-	asked   []string // ids of migrations
+	asked   []string      // ids of migrations
+	begun   chan struct{} // unless nil, has room for one: a migration has begun
 	refuse  error
 	reports map[string]migration.Report
 	ended   map[string]bool
@@ -57,6 +58,9 @@ func (n *node) Migrate(_ context.Context, request *api.MigrateRequest) error {
 	n.asked = append(n.asked, request.Migration)
 	if _, ended := n.reports[request.Migration]; n.refuse == nil && !ended {
 		n.reports[request.Migration] = migration.Report{Result: migration.ResultRuns}
+	}
+	if n.begun != nil {
+		n.begun <- struct{}{}
 	}
 	return n.refuse
 }
@@ -196,12 +200,13 @@ func TestAgentEndsBetween(t *testing.T) {
 // is told.
 func TestCancelled(t *testing.T) {
 	n := newNode()
-	n.late = errors.New("it was handed over")
+	n.late, n.begun = errors.New("it was handed over"), make(chan struct{}, 1)
 	state := t.TempDir()
 	u, outcomes := open(t, state, n)
 	one := command(1, 1, 1)
 	u.execute(t.Context(), one)
 	want(t, outcomes, Begun, "")
+	<-n.begun
 	u.cancel(one)
 	want(t, outcomes, Begun, "")
 	if got := <-outcomes; got.State != Begun || got.CancelError != "it was handed over" {
@@ -283,20 +288,24 @@ func TestCancelledAcrossRestart(t *testing.T) {
 	}
 }
 
-// TestRefused: the controller hears that a container was refused, whether at once or by the target.
+// TestRefused: the controller hears that a container was refused, whether at once or by the target. A
+// migration that could not begin for another reason, such as a full disk, counts as failed.
 func TestRefused(t *testing.T) {
 	n := newNode()
 	u, outcomes := open(t, t.TempDir(), n)
-	n.refuse = errors.New("no room")
-	u.execute(t.Context(), command(1, 1, 1))
-	want(t, outcomes, Begun, "")
-	if got := <-outcomes; got.State != Failed || !got.Refused {
-		t.Errorf("outcome %v", got)
+	for number, err := range []error{fmt.Errorf("%w: no room", api.ErrRefused),
+		errors.New("the disk is full")} {
+		n.refuse = err
+		u.execute(t.Context(), command(number+1, 1, uint64(number+1)))
+		want(t, outcomes, Begun, "")
+		if got := <-outcomes; got.State != Failed || got.Refused != errors.Is(err, api.ErrRefused) {
+			t.Errorf("%v: outcome %v", err, got)
+		}
+		u.following.Wait()
 	}
-	u.following.Wait()
 	n.refuse = nil
 	for number, result := range []migration.Result{migration.Refused, migration.RolledBack} {
-		one := command(number+2, 1, uint64(number+2))
+		one := command(number+3, 1, uint64(number+3))
 		u.execute(t.Context(), one)
 		want(t, outcomes, Begun, "")
 		n.end(one.Id, result)
