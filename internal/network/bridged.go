@@ -280,11 +280,13 @@ func (n *onBridges) detachBridged(id string, ip netip.Addr) error {
 // (Docker since 23: libnetwork's clearConntrackEntries), and before the engine removes the container
 // because its return is undone. For any other container it saves nothing.
 func (n *onBridges) ResaveConntrack(id string, ip netip.Addr) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	one, is := n.records.at(ip)
 	if !is || one.Container != id || !one.Returning && one.Via == 0 {
 		return nil
 	}
-	return n.SaveConntrack(ip)
+	return n.saveConntrack(ip)
 }
 
 // SaveConntrack saves the conntrack entries of a container on a bridge, and keeps connections to and from the
@@ -293,6 +295,10 @@ func (n *onBridges) ResaveConntrack(id string, ip netip.Addr) error {
 func (n *onBridges) SaveConntrack(ip netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.saveConntrack(ip)
+}
+
+func (n *onBridges) saveConntrack(ip netip.Addr) error {
 	one, is := n.records.at(ip)
 	if !is {
 		return nil

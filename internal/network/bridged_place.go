@@ -6,6 +6,8 @@ import (
 
 // IsBridged reports whether the container is recorded as being on a bridge.
 func (n *onBridges) IsBridged(id string, ip netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	one, is := n.records.at(ip)
 	return is && one.Container == id
 }
@@ -25,6 +27,8 @@ func (p BridgedPlace) Stable() bool { return p.Here && p.Came && !p.Arriving && 
 
 // BridgedPlaces lists the recorded containers on bridges.
 func (n *onBridges) BridgedPlaces() []BridgedPlace {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	var all []BridgedPlace
 	for _, one := range n.records.list() {
 		all = append(all, BridgedPlace{
