@@ -131,8 +131,8 @@ func (p *Peers) Drop(revoked []identity.Revocation) {
 func (p *Peers) forget(gone func(identity.Node) bool) []string {
 	names, rest := p.Nodes.remove(gone)
 	for _, name := range names {
+		p.Links.forget(name) // first: only a contact that is new opens its links
 		p.Contacts.forget(name)
-		p.Links.forget(name)
 		p.Overlays.forget(name)
 		p.guests.forget(name)
 		p.claimsTold.forget(name)
