@@ -22,7 +22,7 @@ func (t *target) Attach(stream control.Stream, attached func()) error {
 }
 
 // KeepSpillKey implements rpc.SpillKeeper.
-func (t *target) KeepSpillKey(key []byte, _ func() bool) []byte { return t.memory.KeepSpillKey(key) }
+func (t *target) KeepSpillKey(key []byte) []byte { return t.memory.KeepSpillKey(key) }
 
 // MissingPages implements migrate.Filled.
 func (t *target) MissingPages(ctx context.Context, how string) (missing bool, err error) {

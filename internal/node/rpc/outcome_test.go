@@ -128,7 +128,7 @@ type keeps struct {
 	key []byte
 }
 
-func (k *keeps) KeepSpillKey(key []byte, _ func() bool) []byte {
+func (k *keeps) KeepSpillKey(key []byte) []byte {
 	k.key = key
 	return []byte("kept")
 }

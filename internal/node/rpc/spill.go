@@ -13,7 +13,7 @@ import (
 // SpillKeeper is the work of a migration to this node, which keeps a key for the source.
 type SpillKeeper interface {
 	// KeepSpillKey keeps a key, if there is one, and returns the one that is kept.
-	KeepSpillKey(key []byte, ended func() bool) []byte
+	KeepSpillKey(key []byte) []byte
 }
 
 // Spill keeps the key of pages that the source of a migration has written to its disk, and gives it back to
@@ -35,5 +35,5 @@ func (s *OutcomeService) Spill(ctx context.Context, request *api.SpillRequest) (
 	if n := len(request.Key); n != 0 && n != len(postcopy.SpillKey{}) {
 		return nil, status.Errorf(codes.InvalidArgument, "a key of %d bytes", n)
 	}
-	return &api.SpillReply{Key: work.KeepSpillKey(request.Key, m.Ended)}, nil
+	return &api.SpillReply{Key: work.KeepSpillKey(request.Key)}, nil
 }
