@@ -148,9 +148,6 @@ func (m sourceSide) failed(e StepFailed, reason string) {
 			m.note(p.Remedy)
 		}
 		m.withheld = (step == StepDestroy || step == StepPush) && len(problems) > 0
-		for _, problem := range problems {
-			m.note(problem.Remedy)
-		}
 		m.cut = step == StepPush
 		m.at-- // Tick tries again
 	case Waiting, InDoubt, Running, Done:
