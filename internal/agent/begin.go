@@ -68,7 +68,7 @@ func (d departing) Migrate(ctx context.Context, request *api.MigrateRequest) (m 
 	if why := demands.Refused[migration.Hybrid]; why != "" && spec.Mode == migration.PreCopy {
 		split.Forbid(why) // rounds that do not converge would turn into that mode
 	}
-	m.Take(newSource(a, newMove(m), definition, node,
+	m.Take(newSource(a, m, definition, node,
 		preparation{settings: settings, early: early, auto: auto, split: split}))
 	if auto != nil {
 		m.Tracker.Chose(auto.Choice, auto.Took)

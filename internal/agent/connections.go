@@ -89,7 +89,7 @@ func (t *target) serveState(ctx context.Context, _ stream.Hello, session *stream
 	if !t.link.Attach(session, t.agent.log) {
 		return errors.New("a second data connection for one migration")
 	}
-	if err := waitFor(ctx, t.move.done); err != nil {
+	if err := waitFor(ctx, t.move.Done()); err != nil {
 		return err
 	}
 	t.control.AwaitEnd(ctx)

@@ -34,10 +34,10 @@ type movingNode struct{ agent *Agent }
 func (n movingNode) Work(m *migrate.Move, of engine.Definition, offer *api.Offer) migrate.Work {
 	spec := m.Tracker.Spec
 	if spec.Side == migration.Target {
-		return newTarget(n.agent, newMove(m), of, n.other(spec.Source), offer)
+		return newTarget(n.agent, m, of, n.other(spec.Source), offer)
 	}
 	// it will only be undone, or finalised; after a crash nobody knows whether it was slowed down
-	return newSource(n.agent, newMove(m), of, n.other(spec.Target), preparation{slowed: true})
+	return newSource(n.agent, m, of, n.other(spec.Target), preparation{slowed: true})
 }
 
 // other finds a node that a journal names. If it is known no more it cannot be asked; what became of
@@ -62,4 +62,13 @@ func (n movingNode) Ended() { n.agent.keeper.Look() }
 // Learn implements migrate.Node.
 func (n movingNode) Learn(report migration.Report, side migration.Side, container string) {
 	n.agent.experience.Learn(report, side, container, n.agent.peers.WayTo)
+}
+
+// finish keeps the report of a migration.
+func (a *Agent) finish(m *migrate.Move, result migration.Finish) {
+	var leaves []string
+	if m.Tracker.Spec.Side == migration.Source && result.Result == migration.Moved {
+		leaves = a.departures.LeavesBehind(m.Journal.Definition)
+	}
+	m.Finish(result, leaves)
 }

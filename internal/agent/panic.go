@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/godwit/godwit/internal/guard"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/migration"
 )
 
@@ -12,9 +13,9 @@ func (a *Agent) logPanic(err error) { guard.LogPanic(a.log, err) }
 func (a *Agent) guarded(do func()) func() { return guard.Logged(a.log, do) }
 
 // broken is told of a panic beside a migration, which breaks the migration off, as the loss of the peer does.
-func (a *Agent) broken(m *move) func(err error) {
+func (a *Agent) broken(m *migrate.Move) func(err error) {
 	return func(err error) {
 		a.logPanic(err)
-		m.tell(migration.PeerLost{Error: err.Error()})
+		m.Happen(migration.PeerLost{Error: err.Error()})
 	}
 }

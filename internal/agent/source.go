@@ -35,7 +35,7 @@ import (
 // source does the steps of the node that gives.
 type source struct {
 	agent      *Agent
-	move       *move
+	move       *migrate.Move
 	definition engine.Definition
 	target     identity.Node
 	control    *control.Source
@@ -69,13 +69,13 @@ type preparation struct {
 	slowed   bool           // the container may have been slowed down, as far as is known here
 }
 
-func newSource(agent *Agent, m *move, definition engine.Definition, node identity.Node,
+func newSource(agent *Agent, m *migrate.Move, definition engine.Definition, node identity.Node,
 	p preparation) *source {
 	s := &source{agent: agent, move: m, definition: definition, target: node, auto: p.auto}
-	s.volumes = agent.volumes.Leave(definition, node, m.tracker.Spec.Mode,
+	s.volumes = agent.volumes.Leave(definition, node, m.Tracker.Spec.Mode,
 		func() bool { return s.packets.StoppedNow() })
 	s.settings.Set(p.settings)
-	s.control = control.NewSource(agent.ctx, agent.lineTo(node, m.Move), sourceEnd{s})
+	s.control = control.NewSource(agent.ctx, agent.lineTo(node, m), sourceEnd{s})
 	s.frozen, s.link, s.packets = frozenCopy(s), linkTo(s, p.early), packetsOf(s)
 	s.files, s.anew = sendingFiles(s), stopAnew(s)
 	s.memory = leavingMemory(s, p)
@@ -88,16 +88,16 @@ func (s *source) imagesDir() string {
 	return filepath.Join(s.agent.config.RunDir, "migrations", s.id(), "images")
 }
 
-func (s *source) id() string { return s.move.tracker.Spec.ID }
+func (s *source) id() string { return s.move.Tracker.Spec.ID }
 
 // Do does a step of the source.
 func (s *source) Do(ctx context.Context, step migration.StepName) (time.Time, error) {
-	return s.steps(s.move.tracker.Spec.Mode).do(ctx, step)
+	return s.steps(s.move.Tracker.Spec.Mode).do(ctx, step)
 }
 
 // Undo undoes a step of the source.
 func (s *source) Undo(ctx context.Context, step migration.StepName) error {
-	return s.steps(s.move.tracker.Spec.Mode).undo(ctx, step)
+	return s.steps(s.move.Tracker.Spec.Mode).undo(ctx, step)
 }
 
 // Check fails: nothing arrives here.
@@ -131,8 +131,8 @@ func (s dumping) examine(ctx context.Context) error {
 	if err := s.examineInodes(ctx); err != nil {
 		return err
 	}
-	s.move.tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
-	needed := push.SpillBytes(s.move.tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
+	s.move.Tracker.Expect(s.offered.MemoryBytes + s.offered.TreesBytes)
+	needed := push.SpillBytes(s.move.Tracker.Spec.Mode, s.settings.Get(), s.offered.MemoryBytes)
 	return refuse(append(s.agent.admission.ExamineOwnRoom(s.offered),
 		push.ExamineRoom(s.agent.self.Name, s.agent.config.StateDir, needed)...))
 }
@@ -218,7 +218,7 @@ func (s *source) Ask(ctx context.Context, abort bool) (migration.Message, error)
 // question says for which container an outcome is asked, and of which state: see migration.MayDeny.
 func (s *source) question(abort bool) *api.OutcomeRequest {
 	return &api.OutcomeRequest{
-		Migration: s.id(), Abort: abort, Incarnation: s.move.record().Incarnation,
+		Migration: s.id(), Abort: abort, Incarnation: s.move.Record().Incarnation,
 		Container: s.definition.ID, Name: s.definition.Name, Engine: s.definition.EngineName,
 	}
 }
@@ -230,7 +230,7 @@ func (s *source) Ended(result migration.Finish) {
 	s.link.EndEarly()
 	data := s.link.Data()
 	if data != nil { // Also when it failed: that has cost something, too.
-		s.move.tracker.Counted(carried(s.link.Sent()))
+		s.move.Tracker.Counted(carried(s.link.Sent()))
 		if transport, known := data.Transport(); known {
 			s.agent.peers.NoteTransport(s.target.Name, transport)
 		}
@@ -240,9 +240,9 @@ func (s *source) Ended(result migration.Finish) {
 		s.agent.log.Warn("cannot end the tracking of memory", "container", s.definition.Name, "error", err)
 	}
 	if s.auto != nil && result.Result == migration.Moved {
-		if missed := s.auto.Forecast.Missed(s.move.tracker.Report(s.move.RecordInside(),
+		if missed := s.auto.Forecast.Missed(s.move.Tracker.Report(s.move.RecordInside(),
 			false)); missed != "" {
-			s.move.tracker.Decided("auto: " + missed)
+			s.move.Tracker.Decided("auto: " + missed)
 		}
 	}
 	s.agent.finish(s.move, result)
@@ -257,7 +257,7 @@ func (s *source) Fresh() migrate.Work {
 
 // reportJSON is the report that goes to the target with the confirmation.
 func (s *source) reportJSON() []byte {
-	report, err := json.Marshal(s.move.tracker.Report(s.move.RecordInside(), false))
+	report, err := json.Marshal(s.move.Tracker.Report(s.move.RecordInside(), false))
 	if err != nil {
 		return nil // The target makes do with what it knows itself.
 	}
@@ -267,7 +267,7 @@ func (s *source) reportJSON() []byte {
 // noteTransfer keeps what the first round has shown of the link: unless it was held back, or shared
 // the link with layers.
 func (s *source) noteTransfer() {
-	round, _ := predict.Transferred(s.move.tracker.Report(s.move.RecordInside(), false))
+	round, _ := predict.Transferred(s.move.Tracker.Report(s.move.RecordInside(), false))
 	if round.Seconds > 0 && s.settings.Get().BandwidthLimit == 0 && s.layers == nil {
 		s.agent.peers.NoteTransfer(s.target.Name, round.BitsPerSecond(), s.link.Seen() > 0)
 	}

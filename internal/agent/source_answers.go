@@ -41,5 +41,5 @@ func (e sourceEnd) Reserved(reservation *api.Reservation) {
 	defer e.mu.Unlock()
 	e.reservation = reservation
 }
-func (e sourceEnd) Happen(event migration.Event) { e.move.tell(event) }
-func (e sourceEnd) Guarded(do func()) func()     { return e.move.guarded(do) }
+func (e sourceEnd) Happen(event migration.Event) { e.move.Happen(event) }
+func (e sourceEnd) Guarded(do func()) func()     { return e.move.Guarded(do) }

@@ -28,7 +28,7 @@ func (s *source) stage(ctx context.Context, begin func()) error {
 	defer s.guard(ctx)()
 	begin()
 	// In a cold migration nothing else leaves before the prepare: on a long way measuring takes long.
-	beside := s.move.tracker.Spec.Mode == migration.Cold && !s.lacksImage()
+	beside := s.move.Tracker.Spec.Mode == migration.Cold && !s.lacksImage()
 	if !beside {
 		if err := s.link.Measure(ctx, s.expectedState()); err != nil {
 			return err
@@ -56,7 +56,7 @@ func (s *source) expectedState() int64 {
 	if s.lacksImage() {
 		return 0 // that is much
 	}
-	if expected := s.auto.FrozenBytes(); expected > 0 && s.move.tracker.Spec.Mode == migration.Cold {
+	if expected := s.auto.FrozenBytes(); expected > 0 && s.move.Tracker.Spec.Mode == migration.Cold {
 		return int64(predict.StateMargin * expected)
 	}
 	return max(predict.LeastState, s.offered.MemoryBytes/predict.StateShare)
@@ -77,14 +77,14 @@ func (s *source) openData(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go s.move.guarded(func() { // it notices that the target ends it: nobody waits for a link that is gone
+	go s.move.Guarded(func() { // it notices that the target ends it: nobody waits for a link that is gone
 		err := guard.Do(func() error { return s.hear(data) })
 		s.agent.logPanic(err)
 		s.memory.ClosePages(err)
-		s.move.tell(migration.PeerLost{Error: err.Error()})
+		s.move.Happen(migration.PeerLost{Error: err.Error()})
 	})()
 	go s.agent.guarded(func() {
-		<-s.move.done
+		<-s.move.Done()
 		_ = data.Close() // Nothing is under way on it any more.
 	})()
 	return nil
@@ -137,13 +137,13 @@ func (s *source) transfer(ctx context.Context, content func(context.Context) (li
 			marker, err = content(ctx)
 			return err
 		},
-		Permit: s.move.mayEmitFinal,
+		Permit: s.move.MayEmitFinal,
 		Emit:   func() error { return s.link.Final(marker) },
 	})
 	if err != nil {
 		return err
 	}
-	s.move.tracker.Counted(carried(s.link.Sent()))
+	s.move.Tracker.Counted(carried(s.link.Sent()))
 	return s.memory.HandOver(ctx)
 }
 

@@ -14,7 +14,7 @@ func sendingFiles(s *source) *files.Sender {
 	leaving := leavingFiles{s}
 	return files.NewSender(s.agent.ctx, files.SenderConfig{
 		Container: leaving, Link: leaving, Migration: leaving, Settings: &s.settings, Choices: leaving,
-		Figures: s.move.tracker, Target: s.target.Name,
+		Figures: s.move.Tracker, Target: s.target.Name,
 		Dir: s.agent.moves.Dir(s.id()), Cores: s.agent.cores, Log: s.agent.log,
 	})
 }
@@ -58,11 +58,11 @@ func (l leavingFiles) KeptThere() bool {
 
 // Lost implements files.Migration.
 func (l leavingFiles) Lost(why error) {
-	l.move.tell(migration.PeerLost{Error: "files: " + why.Error()})
+	l.move.Happen(migration.PeerLost{Error: "files: " + why.Error()})
 }
 
 // Ended implements files.Migration.
-func (l leavingFiles) Ended() <-chan struct{} { return l.move.done }
+func (l leavingFiles) Ended() <-chan struct{} { return l.move.Done() }
 
 // Auto implements files.Choices.
 func (l leavingFiles) Auto() bool { return l.auto != nil }

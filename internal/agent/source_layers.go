@@ -23,21 +23,21 @@ func (s *source) beginLayers() {
 	if !s.lacksImage() {
 		return
 	}
-	bandwidth := s.move.tracker.Link().BandwidthBitsPerSecond
+	bandwidth := s.move.Tracker.Link().BandwidthBitsPerSecond
 	if limit := s.settings.Get().BandwidthLimit; limit > 0 && (bandwidth == 0 || limit < bandwidth) {
 		bandwidth = limit
 	}
-	s.move.tracker.ExpectMore(s.agent.layers.StoredBytes(s.definition.Layers,
+	s.move.Tracker.ExpectMore(s.agent.layers.StoredBytes(s.definition.Layers,
 		s.reservation.GetMissingLayers()))
 	delivery := s.agent.layers.Deliver(s.agent.ctx, layers.Order{
 		Bringing: layers.Bringing{
 			Node: s.target, Container: s.definition, Bandwidth: bandwidth,
 			Transfer: &layers.Transfer{ID: s.id(), Node: s.target.Name, Limiter: s.link.Limiter(),
-				Sent: s.move.tracker.Transferred},
-			Progress: s.move.tracker.BroughtLayers,
+				Sent: s.move.Tracker.Transferred},
+			Progress: s.move.Tracker.BroughtLayers,
 		},
-		Before: func(ctx context.Context) error { return s.move.fault(ctx, faultLayers, "before") },
-		Note:   s.move.tracker.Decided,
+		Before: func(ctx context.Context) error { return s.move.Fault(ctx, faultLayers, "before") },
+		Note:   s.move.Tracker.Decided,
 	})
 	s.mu.Lock()
 	s.layers = delivery

@@ -12,14 +12,14 @@ import (
 // leavingMemory makes the memory of the container, of which nothing has left.
 func leavingMemory(s *source, p preparation) *leaving.Memory {
 	config := leaving.Config{
-		Migration: s.id(), Mode: s.move.tracker.Spec.Mode, Node: s.agent.self.Name, Target: s.target.Name,
+		Migration: s.id(), Mode: s.move.Tracker.Spec.Mode, Node: s.agent.self.Name, Target: s.target.Name,
 		Container: leaving.Container{ID: s.definition.ID, Name: s.definition.Name,
 			Limit: s.definition.Limits.MemoryBytes},
 		Engine: func() leaving.Engine { return s.agent.engines.EngineFor(s.definition) },
-		Link:   s.link, Settings: &s.settings, Figures: s.move.tracker, Terms: terms{s},
+		Link:   s.link, Settings: &s.settings, Figures: s.move.Tracker, Terms: terms{s},
 		Stages: s.agent.stages, Files: s.files.TakeInFreeze, Split: p.split,
 		After: leaving.After{
-			Copy: s.frozen, Migration: s.move.Move, Spill: s.agent.spillPath(s.id()),
+			Copy: s.frozen, Migration: s.move, Spill: s.agent.spillPath(s.id()),
 			Ask: s.control.Ask, Decide: s.frozen.Decide(), Silence: s.agent.config.peerTimeout(),
 		},
 		Residual: leaving.Residual{
@@ -28,13 +28,13 @@ func leavingMemory(s *source, p preparation) *leaving.Memory {
 				return s.agent.placements.ResidualTime(s.definition.ID, s.agent.self.Name)
 			},
 		},
-		Ended: s.move.done, Broken: s.agent.broken(s.move), Log: s.agent.log,
+		Ended: s.move.Done(), Broken: s.agent.broken(s.move), Log: s.agent.log,
 	}
 	if p.auto != nil {
 		config.Auto = &p.auto.Auto
 	}
 	if s.agent.config.Faults {
-		config.Fault = s.move.fault
+		config.Fault = s.move.Fault
 	}
 	memory := leaving.New(s.agent.ctx, config)
 	if p.slowed {

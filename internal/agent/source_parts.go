@@ -22,9 +22,9 @@ import (
 // frozenCopy makes the frozen copy of the container, which is not frozen yet.
 func frozenCopy(s *source) *frozen.Copy {
 	return frozen.New(s.agent.ctx, frozen.Config{
-		Engines: s.agent.engines, Migration: s.move.Move, Container: s.definition, ID: s.id(),
+		Engines: s.agent.engines, Migration: s.move, Container: s.definition, ID: s.id(),
 		Here: s.agent.self.Name, Target: s.target.Name,
-		Restarts: s.move.tracker.Spec.Mode == migration.Restart, Log: s.agent.log,
+		Restarts: s.move.Tracker.Spec.Mode == migration.Restart, Log: s.agent.log,
 	})
 }
 
@@ -32,9 +32,9 @@ func frozenCopy(s *source) *frozen.Copy {
 // before; nil: none.
 func linkTo(s *source, early *link.Early) *link.Link {
 	return link.New(link.Config{
-		ID: s.id(), Target: s.target.Name, Mode: s.move.tracker.Spec.Mode, Cores: s.agent.cores,
+		ID: s.id(), Target: s.target.Name, Mode: s.move.Tracker.Spec.Mode, Cores: s.agent.cores,
 		Dial: s.agent.dataDialer(s.target), Peers: s.agent.peers.Links, Fresh: cluster.ProbeEvery,
-		Settings: &s.settings, Figures: s.move.tracker, Apart: files.Purpose, Log: s.agent.log,
+		Settings: &s.settings, Figures: s.move.Tracker, Apart: files.Purpose, Log: s.agent.log,
 		Layers: func() (sent stream.Counters, sending bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func dumpOf(s *source) *dump.Dump {
 			return s.files.Final(ctx, s.link.Out())
 		},
 		Layers:  func() state.Layers { return s.agent.layersOf(s.definition) },
-		Figures: s.move.tracker, Log: s.agent.log,
+		Figures: s.move.Tracker, Log: s.agent.log,
 	})
 }
 
@@ -72,8 +72,8 @@ func (a *Agent) dataDialer(node identity.Node) link.Dial {
 func packetsOf(s *source) *switchover.Packets {
 	return switchover.New(switchover.Config{
 		Network: holdingNetwork{s.agent.network}, Attachments: s.agent.attachments, Container: s.definition,
-		Target: s.target.Name, Held: s.move.tracker.Held, Ended: network.ErrEnded,
-		Final: func() bool { return s.move.record().Final },
+		Target: s.target.Name, Held: s.move.Tracker.Held, Ended: network.ErrEnded,
+		Final: func() bool { return s.move.Record().Final },
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 func stopAnew(s *source) *anew.Source {
 	return anew.NewSource(anew.SourceConfig{
 		Container: s.definition, Engines: s.agent.engines, Packets: s.packets, Leave: s.leave,
-		Forget: s.volumes.Forget, Here: s.agent.self.Name, Figures: s.move.tracker,
+		Forget: s.volumes.Forget, Here: s.agent.self.Name, Figures: s.move.Tracker,
 	})
 }
 
@@ -29,7 +29,7 @@ func (s stopping) examineAnew(ctx context.Context) error {
 	if err := s.describe(ctx); err != nil {
 		return err
 	}
-	s.move.tracker.Expect(s.offered.TreesBytes)
+	s.move.Tracker.Expect(s.offered.TreesBytes)
 	s.offered.PortsJson = ports
 	return nil
 }

@@ -16,7 +16,7 @@ func (s *source) prepare(ctx context.Context, forMode func(context.Context) erro
 	if err := s.layers.Await(ctx); err != nil {
 		return err
 	}
-	s.move.putOffGC()
+	s.move.PutOffGC()
 	defer s.guard(ctx)()
 	return forMode(ctx)
 }

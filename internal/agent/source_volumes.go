@@ -12,14 +12,14 @@ func (s *source) describe(ctx context.Context) error {
 	if err := refused(s.volumes.Choose(ctx, s.settings.Get().Volumes)); err != nil {
 		return err
 	}
-	s.move.describe(s.volumes.Moving())
+	s.move.Describe(s.volumes.Moving())
 	moved := s.volumes.Chosen().Moved
-	offer, err := s.agent.departures.Offer(ctx, s.move.tracker.Spec, s.volumes.Moving(), moved)
+	offer, err := s.agent.departures.Offer(ctx, s.move.Tracker.Spec, s.volumes.Moving(), moved)
 	if err != nil {
 		return err
 	}
 	s.offered = offer
-	s.move.tracker.Volumes(moved)
+	s.move.Tracker.Volumes(moved)
 	return nil
 }
 

@@ -33,7 +33,7 @@ const (
 // target does the steps of the node that gets.
 type target struct {
 	agent      *Agent
-	move       *move
+	move       *migrate.Move
 	definition engine.Definition
 	offer      *api.Offer // nil after a crash of the agent
 	control    *control.Line
@@ -54,18 +54,18 @@ type target struct {
 
 // Do does a step of the target.
 func (t *target) Do(ctx context.Context, step migration.StepName) (time.Time, error) {
-	return t.steps(t.move.tracker.Spec.Mode).do(ctx, step)
+	return t.steps(t.move.Tracker.Spec.Mode).do(ctx, step)
 }
 
 // Undo undoes a step of the target.
 func (t *target) Undo(ctx context.Context, step migration.StepName) error {
-	return t.steps(t.move.tracker.Spec.Mode).undo(ctx, step)
+	return t.steps(t.move.Tracker.Spec.Mode).undo(ctx, step)
 }
 
 // release gives back what was reserved.
 func (t *target) release(context.Context) error {
 	t.releaseImages()
-	t.agent.reservations.Release(t.move.tracker.Spec.ID)
+	t.agent.reservations.Release(t.move.Tracker.Spec.ID)
 	return nil
 }
 
@@ -80,7 +80,7 @@ func (t *target) Unsent() bool { return false }
 // Check finds out what became of the arrival.
 func (t *target) Check(ctx context.Context) (engine.Outcome, time.Time, error) {
 	outcome, err := t.agent.engines.EngineFor(t.definition).Arrived(ctx, t.definition.ID)
-	if err == nil && outcome == engine.NeverRan && t.move.tracker.Spec.Mode == migration.Restart {
+	if err == nil && outcome == engine.NeverRan && t.move.Tracker.Spec.Mode == migration.Restart {
 		t.anew.GiveBack(ctx)
 	}
 	if err != nil || outcome == engine.NeverRan {
@@ -91,15 +91,15 @@ func (t *target) Check(ctx context.Context) (engine.Outcome, time.Time, error) {
 
 // reserve refuses what cannot work, before anything moves.
 func (t *target) reserve(ctx context.Context) error {
-	if err := t.agent.reservations.Take(t.move.tracker.Spec.ID, t.definition); err != nil {
+	if err := t.agent.reservations.Take(t.move.Tracker.Spec.ID, t.definition); err != nil {
 		return err
 	}
-	t.agent.reservations.Fill(t.move.tracker.Spec.ID, t.move.tracker.Spec.Source,
+	t.agent.reservations.Fill(t.move.Tracker.Spec.ID, t.move.Tracker.Spec.Source,
 		envelopes.MemoryCopies(t.offer)*t.offer.MemoryBytes, t.agent.admission.Free())
 	if err := t.holdImages(); err != nil {
 		return err
 	}
-	problems, err := t.agent.admission.Examine(ctx, t.move.tracker.Spec.Source, t.definition, t.offer)
+	problems, err := t.agent.admission.Examine(ctx, t.move.Tracker.Spec.Source, t.definition, t.offer)
 	if err != nil {
 		return err
 	}
@@ -198,11 +198,11 @@ func (t *target) startsLate() bool {
 // restore makes the processes. The last moment in which it can be stopped is when all sockets exist
 // and nothing runs.
 func (t *target) restore(ctx context.Context) (time.Time, error) {
-	lost := func(why string) { t.move.tell(migration.Timeout{Reason: why}) }
+	lost := func(why string) { t.move.Happen(migration.Timeout{Reason: why}) }
 	defer t.memory.Watch(lost, t.agent.broken(t.move))()
 	t.agent.volumes.Forget(ctx, t.definition)
 	permission := engine.Permission{
-		Ask: func() error { return t.move.mayResume(ctx) },
+		Ask: func() error { return t.move.MayResume(ctx) },
 		Open: func() error {
 			return t.agent.network.Route(t.definition.Network.Address, network.Local(t.definition.ID))
 		},
@@ -231,7 +231,7 @@ func (t *target) finalise(ctx context.Context) error {
 // discard removes an arrival that never ran, and redirects its address to the source.
 func (t *target) discard(ctx context.Context) error {
 	t.memory.ClosePush()
-	usable, failed := t.files.Halt(interruption(t.move.record().Error))
+	usable, failed := t.files.Halt(migrate.Interruption(t.move.Record().Error))
 	t.mu.Lock()
 	arrival := t.arrival
 	t.arrival = nil
@@ -252,7 +252,7 @@ func (t *target) discard(ctx context.Context) error {
 // leaveAddress gives up the address here: it is at the source. If another container here has it,
 // the source claims what is not its own, and nothing changes.
 func (t *target) leaveAddress(ctx context.Context) error {
-	address, source := t.definition.Network.Address, t.move.tracker.Spec.Source
+	address, source := t.definition.Network.Address, t.move.Tracker.Spec.Source
 	if t.definition.Network.OnBridge() {
 		return errors.Join(t.agent.network.AllowARP(address),
 			t.agent.network.GiveBack(t.definition.ID, address, source),
@@ -300,7 +300,7 @@ func (t *target) Send(message migration.Message) {
 func (t *target) Ended(result migration.Finish) {
 	t.memory.Close(result.Result == migration.Moved)
 	t.releaseImages()
-	t.agent.reservations.Release(t.move.tracker.Spec.ID)
+	t.agent.reservations.Release(t.move.Tracker.Spec.ID)
 	t.files.End(result.Result == migration.Moved)
 	t.agent.finish(t.move, result)
 }
@@ -317,12 +317,12 @@ func (t *target) hears(envelope *api.Envelope) {
 	}
 }
 
-func newTarget(agent *Agent, m *move, definition engine.Definition, node identity.Node,
+func newTarget(agent *Agent, m *migrate.Move, definition engine.Definition, node identity.Node,
 	offer *api.Offer) *target {
 	t := &target{
 		agent: agent, move: m, definition: definition, offer: offer, link: link.NewTarget(),
 		arrived: make(chan struct{}),
-		control: control.NewLine(agent.ctx, agent.lineTo(node, m.Move)),
+		control: control.NewLine(agent.ctx, agent.lineTo(node, m)),
 	}
 	t.files, t.anew = receivingFiles(t), startingAnew(t)
 	t.memory = arrivingMemory(t)

@@ -11,7 +11,7 @@ import (
 // Hear tells the source that the container runs here, and asks whether it has given its copy away.
 func (t *target) Hear(ctx context.Context, _ migration.State, _ migration.Side) migrate.Said {
 	heard, _ := migrate.TellNow(ctx, t.control, migration.Message{
-		Kind: migration.KindRunning, At: t.move.record().Resumed, Incarnation: t.agent.incarnation(),
+		Kind: migration.KindRunning, At: t.move.Record().Resumed, Incarnation: t.agent.incarnation(),
 	})
 	return heard
 }

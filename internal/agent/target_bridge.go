@@ -24,6 +24,6 @@ func (t *target) arriveOnBridge(ctx context.Context, arrival engine.Arrival) err
 		return fmt.Errorf("network of container %s: %w", own.Name, err)
 	}
 	return t.agent.network.AdoptBridged(ctx, netns, network.Bridged{
-		Container: own.ID, Address: own.Network.Address, From: t.move.tracker.Spec.Source,
+		Container: own.ID, Address: own.Network.Address, From: t.move.Tracker.Spec.Source,
 	})
 }

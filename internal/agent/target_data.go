@@ -29,7 +29,7 @@ func (t *target) receive(ctx context.Context,
 	if t.arrival == nil {
 		return errors.New("nothing is prepared for the state that comes")
 	}
-	t.move.putOffGC()
+	t.move.PutOffGC()
 	if err := t.awaitStaged(ctx); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (t *target) final(section stream.Section, check func(sent map[string]int64)
 	if err != nil {
 		return err
 	}
-	t.move.tracker.Counted(carried(t.link.Data().Counters()))
+	t.move.Tracker.Counted(carried(t.link.Data().Counters()))
 	return nil
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"github.com/godwit/godwit/internal/migrate"
 
 	treefiles "github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/copies"
@@ -11,9 +12,9 @@ import (
 // receivingFiles makes what takes the container's files.
 func receivingFiles(t *target) *files.Receiver {
 	return files.NewReceiver(files.ReceiverConfig{
-		Migration: t.move.tracker.Spec, Arrival: arrivingFiles{t}, OfferedBytes: t.offer.GetTreesBytes(),
-		Kept: t.agent.kept, Interrupted: errInterrupted, Dir: t.agent.moves.Dir(t.move.tracker.Spec.ID),
-		Cores: t.agent.cores, Log: t.agent.log,
+		Migration: t.move.Tracker.Spec, Arrival: arrivingFiles{t}, OfferedBytes: t.offer.GetTreesBytes(),
+		Kept: t.agent.kept, Interrupted: migrate.ErrInterrupted,
+		Dir: t.agent.moves.Dir(t.move.Tracker.Spec.ID), Cores: t.agent.cores, Log: t.agent.log,
 	})
 }
 
@@ -32,4 +33,4 @@ func (a arrivingFiles) Salvage(ctx context.Context, take func(treefiles.Tree) er
 }
 
 // Ended implements files.Arrival.
-func (a arrivingFiles) Ended() <-chan struct{} { return a.move.done }
+func (a arrivingFiles) Ended() <-chan struct{} { return a.move.Done() }

@@ -9,10 +9,10 @@ import (
 // arrivingMemory makes the memory of the container, of which nothing has come.
 func arrivingMemory(t *target) *arriving.Memory {
 	config := arriving.Config{
-		Spec: t.move.tracker.Spec, Offered: t.offer.GetMemoryBytes(), Migration: arrivingMove{t},
+		Spec: t.move.Tracker.Spec, Offered: t.offer.GetMemoryBytes(), Migration: arrivingMove{t},
 		Engine: func() arriving.Engine { return t.agent.engines.EngineFor(t.definition) },
-		Link:   t.link, Residuals: t.agent.residuals, Figures: t.move.tracker,
-		Silence: t.agent.config.peerTimeout(), Reaches: t.agent.peers.Reaches, Ended: t.move.done,
+		Link:   t.link, Residuals: t.agent.residuals, Figures: t.move.Tracker,
+		Silence: t.agent.config.peerTimeout(), Reaches: t.agent.peers.Reaches, Ended: t.move.Done(),
 		Log: t.agent.log,
 	}
 	if t.offer != nil { // else nothing comes any more
@@ -25,7 +25,7 @@ func arrivingMemory(t *target) *arriving.Memory {
 type arrivingMove struct{ target *target }
 
 // Record implements arriving.Migration.
-func (m arrivingMove) Record() migration.Record { return m.target.move.record() }
+func (m arrivingMove) Record() migration.Record { return m.target.move.Record() }
 
 // Arrives implements arriving.Migration.
 func (m arrivingMove) Arrives() bool {

@@ -19,14 +19,14 @@ const faultHealthy = "healthy"
 // startingAnew makes what starts the container in mode restart.
 func startingAnew(t *target) *anew.Target {
 	return anew.NewTarget(t.agent.ctx, anew.TargetConfig{
-		Container: t.definition, PortsJSON: t.offer.GetPortsJson(), Source: t.move.tracker.Spec.Source,
+		Container: t.definition, PortsJSON: t.offer.GetPortsJson(), Source: t.move.Tracker.Spec.Source,
 		Network: arrivingNetwork{t.agent}, Volumes: t.agent.volumes,
 		Data: t.link.Data,
 		May: func(ctx context.Context) error {
-			if err := t.move.fault(ctx, faultHealthy, "before"); err != nil {
+			if err := t.move.Fault(ctx, faultHealthy, "before"); err != nil {
 				return err
 			}
-			return t.move.mayResume(ctx)
+			return t.move.MayResume(ctx)
 		},
 		Log: t.agent.log,
 	})
