@@ -8,7 +8,7 @@
 //	agent.go, open.go, serve.go, fault.go     the agent's parts, its life, and what tests can break in it
 //	engines.go, peers.go, places.go           the engines of the node; other nodes; where containers are
 //	services.go, connections.go               who answers calls, and who serves data connections
-//	moving.go, move.go, begin.go              the work of a migration's side; how migrations begin
+//	moving.go, begin.go                       the work of a migration's side; how migrations begin
 //	modes.go, steps.go                        the table: what each side does at a step, and what undoes it
 //	*_answers.go, lines.go                    answers to operators and users; lines to the other node
 //	source*.go                                the steps at the node that has the container; source_parts.go

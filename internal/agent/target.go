@@ -326,6 +326,6 @@ func newTarget(agent *Agent, m *migrate.Move, definition engine.Definition, node
 	}
 	t.files, t.anew = receivingFiles(t), startingAnew(t)
 	t.memory = arrivingMemory(t)
-	t.start = lateStart(t) // which needs the memory
+	t.start = lateStart(t, t.memory)
 	return t
 }

@@ -38,9 +38,9 @@ func (m arrivingMove) Arrives() bool {
 func (m arrivingMove) MovedOn() bool { return m.target.agent.moves.Moving(m.target.definition.ID) }
 
 // lateStart makes the start of the container by an engine that is told when.
-func lateStart(t *target) *latestart.Start {
+func lateStart(t *target, memory *arriving.Memory) *latestart.Start {
 	return latestart.NewStart(latestart.Config{
-		Container: t.definition, Network: t.agent.network, Started: t.memory.Fill, Answer: t.link.Answer,
+		Container: t.definition, Network: t.agent.network, Started: memory.Fill, Answer: t.link.Answer,
 		OnBridge:  t.arriveOnBridge,
 		Unwritten: t.files.Between,
 	})
