@@ -47,24 +47,32 @@ token with the role admin.`,
 				if err != nil {
 					return err
 				}
-				for {
-					reply, err := stream.Recv()
-					if errors.Is(err, io.EOF) {
-						return nil
-					}
-					if err == nil {
-						err = printAudit(cmd.OutOrStdout(), reply.EntryJson, asJSON)
-					}
-					if err != nil {
-						return err
-					}
-				}
+				return printAudits(cmd.OutOrStdout(), stream.Recv, asJSON)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one document per line")
 	cmd.Flags().DurationVar(&since, "since", 0, "how far back to go, such as 24h (default: the whole log)")
 	return cmd
+}
+
+// audited is an entry of an audit log, of a node or of the controller.
+type audited interface{ GetEntryJson() []byte }
+
+// printAudits prints the entries of an audit log as they come, until their end.
+func printAudits[T audited](w io.Writer, next func() (T, error), asJSON bool) error {
+	for {
+		reply, err := next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = printAudit(w, reply.GetEntryJson(), asJSON)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func printAudit(w io.Writer, document []byte, asJSON bool) error {

@@ -338,18 +338,7 @@ func clusterAudit(cmd *cobra.Command, since time.Duration, asJSON bool) error {
 		if err != nil {
 			return err
 		}
-		for {
-			reply, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err == nil {
-				err = printAudit(cmd.OutOrStdout(), reply.EntryJson, asJSON)
-			}
-			if err != nil {
-				return err
-			}
-		}
+		return printAudits(cmd.OutOrStdout(), stream.Recv, asJSON)
 	})
 }
 

@@ -41,8 +41,9 @@ func (c *testController) ClusterNodes(context.Context, *api.ClusterNodesRequest)
 	return &api.ClusterNodesReply{Nodes: []*api.ClusterNode{c.node}}, nil
 }
 
-// TestDrainWaitsAtTheNextController: if the controller is lost while godwit waits for a drain, the next one is
-// asked how the drain goes, and not to drain the node again: a user may have ended the drain.
+// TestDrainWaitsAtTheNextController checks that, if the controller is lost while godwit waits for a drain,
+// godwit asks the next one how the drain goes, and does not drain the node again: a user may have ended
+// the drain.
 func TestDrainWaitsAtTheNextController(t *testing.T) {
 	pair, err := pinned.NewCertificate("controller.godwit", time.Now())
 	if err != nil {
