@@ -8,15 +8,15 @@ import (
 
 // The sections, over the first data connection.
 const (
-	KindNear  = "near"  // the freeze is: the engine is to start the container, if it does that late
-	KindReady = "ready" // the other way: it has
+	KindNear  = "near"  // to the target: the freeze is near, so its engine should start the container
+	KindReady = "ready" // to the source: the engine has started the container
 )
 
 // Request asks the target to start the container; it is at the source.
 type Request struct {
 	mu    sync.Mutex
-	ready chan struct{} // closed when the target's engine has started the container; nil: it was not asked
-	heard bool          // that it has
+	ready chan struct{} // closed when the target's engine has started the container; nil: Send was not called
+	heard bool          // ready is closed
 }
 
 // Send has the target's engine start the container.
@@ -27,7 +27,7 @@ func (r *Request) Send(tell func(kind string) error) error {
 	return tell(KindNear)
 }
 
-// Await waits until it has, if it was asked.
+// Await waits until the target's engine has started the container, if Send asked for that.
 func (r *Request) Await(ctx context.Context) error {
 	r.mu.Lock()
 	ready := r.ready
@@ -43,7 +43,7 @@ func (r *Request) Await(ctx context.Context) error {
 	}
 }
 
-// Hear takes what the target says of that.
+// Hear takes the target's answer. It fails if nothing was asked, or if the target answers twice.
 func (r *Request) Hear() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

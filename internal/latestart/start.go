@@ -11,7 +11,7 @@ import (
 	"github.com/godwit/godwit/internal/engine"
 )
 
-// Is reports whether the engine is to be told when to start a container.
+// Is reports whether the engine must be told when to start a container.
 func Is(of engine.Engine, definition engine.Definition) bool {
 	starter := of.Capabilities().LateStarter
 	return starter != nil && starter.StartsLate(definition)
@@ -38,7 +38,7 @@ type Config struct {
 	Unwritten func(start func() error) error
 	// OnBridge adopts the container on a bridge of its engine.
 	OnBridge func(ctx context.Context, arrival engine.Arrival) error
-	Started  func()                        // is told when the container is started
+	Started  func()                        // is called when the engine has started the container
 	Answer   func(kind, name string) error // tells the source
 }
 
@@ -51,9 +51,9 @@ type Start struct {
 // NewStart makes the start of a container.
 func NewStart(config Config) *Start { return &Start{config: config} }
 
-// Do has the engine start the container, while no files come, and answers. When the engine is about to give
-// it up, whatever comes then comes in vain: so the move is given up, which lets the container go on at the
-// source.
+// Do has the engine start the container while no files arrive, and answers the source. Before the engine
+// gives up the start, Do gives up the move, because nothing that arrives later could be used. The container
+// then goes on at the source.
 func (s *Start) Do(ctx context.Context, arrival engine.Arrival, giveUp context.CancelCauseFunc) error {
 	late, is := arrival.(engine.LateArrival)
 	if !is || s.begun {
@@ -91,10 +91,10 @@ func (s *Start) suppressed(ctx context.Context, arrival engine.LateArrival) erro
 	return s.config.Network.AllowARP(own.Address)
 }
 
-// limit gives up at a time, unless it is none.
+// limit calls giveUp at a time; at none if the time is zero.
 func limit(until time.Time, giveUp context.CancelCauseFunc) {
 	if !until.IsZero() {
-		// nobody listens any more when all has come
+		// after the restore, giveUp has no effect
 		time.AfterFunc(time.Until(until), func() { giveUp(ErrPatience) })
 	}
 }
