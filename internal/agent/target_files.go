@@ -2,10 +2,10 @@ package agent
 
 import (
 	"context"
-	"github.com/godwit/godwit/internal/migrate"
 
 	treefiles "github.com/godwit/godwit/internal/files"
 	"github.com/godwit/godwit/internal/files/copies"
+	"github.com/godwit/godwit/internal/migrate"
 	"github.com/godwit/godwit/internal/transfer/files"
 )
 
